@@ -1,0 +1,162 @@
+/*
+ * shmem.h
+ *		The seam between ordinary backends and our own processes: one slot per
+ *		served database in shared memory.
+ *
+ * Nothing process-local may ever be stored here: no heap pointer, no file
+ * descriptor.  (A latch or PGPROC pointer is into shared memory and never
+ * moves.)  Everything is rebuilt from the tables after a crash of the server.
+ *
+ * Who writes what: the launcher assigns and frees slots, the worker writes
+ * state, counters and texts, backends append late ranges and bump `added`.
+ *
+ * May depend on: acemq.h.
+ */
+#ifndef ACEMQ_SHMEM_H
+#define ACEMQ_SHMEM_H
+
+#include "acemq.h"
+
+#include "datatype/timestamp.h"
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/spin.h"
+
+/* Order and names are those of acemq.status.state. */
+typedef enum AcemqState
+{
+	ACEMQ_STATE_STARTING,		/* worker process is starting, or none runs */
+	ACEMQ_STATE_RELAYING,		/* connected, rows in memory */
+	ACEMQ_STATE_IDLE,			/* connected, nothing to do */
+	ACEMQ_STATE_DISCONNECTED,	/* no connection to the broker (or no URL) */
+	ACEMQ_STATE_BLOCKED,		/* broker sent connection.blocked */
+	ACEMQ_STATE_PAUSED,			/* relay_pause() or acemq.relay = off */
+	ACEMQ_STATE_FENCED,			/* copy of another database: until relay_resume() */
+	ACEMQ_STATE_NEEDS_RESTART	/* library and SQL version do not fit */
+} AcemqState;
+
+extern const char *acemq_state_name(AcemqState state);
+
+/* Ids from lo to hi inclusive, added by a transaction that committed after the worker had read past lo. */
+typedef struct AcemqRange
+{
+	uint64		lo;
+	uint64		hi;
+} AcemqRange;
+
+#define ACEMQ_LATE_RANGES 512
+
+/* Lag histogram: bucket i holds lags in [2^(i/4), 2^((i+1)/4)) * 10 us; two halves, one filled while the other is kept. */
+#define ACEMQ_LAG_BUCKETS 128
+
+typedef struct AcemqSlot
+{
+	/* ---- identity; changed under AcemqShared.lock ---- */
+	Oid			database;		/* InvalidOid: slot is free */
+	pid_t		worker_pid;		/* 0: no worker attached */
+	Latch	   *worker_latch;	/* NULL: none; read without a lock, see acemq_wake_worker() */
+	TimestampTz worker_started_at;
+	bool		no_extension;	/* worker looked and found no extension here */
+
+	/* ---- from backends to the worker ---- */
+	pg_atomic_uint32 wake;		/* set before the latch, cleared before the table is read */
+
+	/*
+	 * Highest id the worker's forward scan may already have passed, or
+	 * PG_UINT64_MAX while a scan is under way.  The worker raises it before
+	 * it takes its snapshot, so a commit either is visible to that snapshot
+	 * or finds its own ids at or below the cursor and reports them as late.
+	 */
+	pg_atomic_uint64 scan_cursor;
+	slock_t		late_mutex;		/* guards the two below */
+	int			nlate;
+	AcemqRange	late[ACEMQ_LATE_RANGES];
+
+	/* ---- from the worker to outbox_cancel ---- */
+
+	/*
+	 * Ids that the worker holds in memory (0: unused entry), and a counter
+	 * that is odd while the worker is reading rows.  See wake.h and
+	 * bgworker/README.md, "cancel".
+	 */
+	pg_atomic_uint32 fetch_epoch;
+	ConditionVariable fetch_done;
+	pg_atomic_uint64 fetched[ACEMQ_MAX_ROWS_IN_MEMORY];
+
+	/* ---- what status() shows ---- */
+	ConditionVariable progress; /* broadcast after every settle, failed attempt and change of state */
+	pg_atomic_uint32 state;		/* AcemqState */
+	pg_atomic_uint64 state_since;	/* TimestampTz */
+	pg_atomic_uint64 pending;	/* int64: committed rows neither sent nor retired */
+	pg_atomic_uint32 pending_approximate;	/* 1 until counted after a start */
+	pg_atomic_uint64 retired;
+	pg_atomic_uint64 oldest;	/* TimestampTz of the oldest unsent row the worker knows, 0: none */
+	pg_atomic_uint64 in_flight;
+	pg_atomic_uint64 added;		/* rows committed by backends since the server's start */
+	pg_atomic_uint64 published;
+	pg_atomic_uint64 failed;	/* failed attempts = returned + nacked + refused */
+	pg_atomic_uint64 returned;
+	pg_atomic_uint64 nacked;
+	pg_atomic_uint64 reconnects;
+	pg_atomic_uint64 overtaken; /* rows that went out before an earlier, failed one of their lane */
+	pg_atomic_uint64 resent;	/* rows put on the wire again after a loss: possible duplicates */
+	pg_atomic_uint64 login_refused; /* logins the broker refused: outbox_sweep raises when it grows */
+	pg_atomic_uint64 skipped_turns; /* turns skipped because a lock was not to be had at once */
+	pg_atomic_uint32 lag_half;	/* which half is being filled */
+	pg_atomic_uint64 lag_since; /* TimestampTz the current half began */
+	pg_atomic_uint32 lag[2][ACEMQ_LAG_BUCKETS];
+
+	/* ---- texts; guarded by text_lock ---- */
+	LWLock		text_lock;
+	char		broker[256];	/* scheme://host:port/vhost, product and version; never a user or password */
+	char		last_error[ACEMQ_ERROR_TEXT];
+	TimestampTz last_error_at;
+	char		held_by[256];	/* the longest held lane and why, for doctor() */
+} AcemqSlot;
+
+/* A database whose worker has to stay away while somebody drops, renames, moves or copies it. */
+#define ACEMQ_HOLDS 16
+typedef struct AcemqHold
+{
+	Oid			database;		/* InvalidOid: free */
+	pid_t		holder;			/* backend that asked */
+} AcemqHold;
+
+typedef struct AcemqShared
+{
+	LWLock	   *lock;			/* guards identity of slots, holds, launcher fields */
+	pid_t		launcher_pid;
+	Latch	   *launcher_latch;
+	pg_atomic_uint32 rescan;	/* launcher: look at all databases again */
+	bool		slots_exhausted;	/* last start of a worker failed for lack of a background worker slot */
+	AcemqHold	holds[ACEMQ_HOLDS];
+	int			nslots;
+	AcemqSlot	slots[FLEXIBLE_ARRAY_MEMBER];
+} AcemqShared;
+
+extern AcemqShared *acemq_shared;	/* NULL: library not preloaded */
+
+extern void acemq_shmem_init(void); /* from _PG_init while preloading: installs the shmem hooks */
+
+/* The slot of a database, or NULL (not preloaded, or not served).  Takes no lock; check slot->database again if it matters. */
+extern AcemqSlot *acemq_slot_of(Oid database);
+extern AcemqSlot *acemq_my_slot(void);	/* of MyDatabaseId, cached */
+
+/* Set the wake flag and the worker's (launcher's) latch.  Safe in a commit callback: never raises an error. */
+extern void acemq_wake_worker(AcemqSlot *slot);
+extern void acemq_wake_launcher(void);
+
+/* Texts are cut to fit at a character boundary.  Called by the worker only. */
+extern void acemq_slot_set_state(AcemqSlot *slot, AcemqState state);
+extern void acemq_slot_set_error(AcemqSlot *slot, const char *text);
+extern void acemq_slot_set_broker(AcemqSlot *slot, const char *text);
+extern void acemq_slot_set_held_by(AcemqSlot *slot, const char *text);
+
+/* Lag from commit to confirm, in microseconds. */
+extern void acemq_slot_note_lag(AcemqSlot *slot, int64 lag_us, TimestampTz now);
+/* Quantile q (0..1) of both halves in seconds, or -1 when there is none. */
+extern double acemq_slot_lag_quantile(AcemqSlot *slot, double q);
+
+#endif							/* ACEMQ_SHMEM_H */

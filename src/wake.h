@@ -1,0 +1,29 @@
+/*
+ * wake.h
+ *		What a backend remembers of the rows its transaction adds, and what it
+ *		tells the worker at commit: that there is work, and which ids the
+ *		worker's forward scan may have missed.
+ *
+ * May depend on: shmem.h.
+ */
+#ifndef ACEMQ_WAKE_H
+#define ACEMQ_WAKE_H
+
+#include "acemq.h"
+
+/*
+ * Note that the current (sub)transaction added the row `id`.  Registers the
+ * transaction callbacks the first time a backend calls it (once per backend,
+ * not per transaction).  Rows of rolled-back subtransactions are forgotten.
+ * At commit: late ids are reported, `pending` and `added` grow, the worker is woken.
+ */
+extern void wake_note_added(int64 id);
+
+/* Same for the other direction: pending / retired change by these amounts if the transaction commits. */
+extern void wake_note_change(int64 pending, int64 retired);
+
+/* Wake worker (or launcher) if this transaction commits, without a count. */
+extern void wake_worker_at_commit(void);
+extern void wake_launcher_at_commit(void);
+
+#endif							/* ACEMQ_WAKE_H */
