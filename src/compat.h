@@ -18,4 +18,9 @@
 #include "varatt.h"
 #endif
 
+/* Infinite intervals came with 17. */
+#if PG_VERSION_NUM < 170000
+#define INTERVAL_NOT_FINITE(interval) ((void) (interval), false)
+#endif
+
 #endif							/* ACEMQ_COMPAT_H */
