@@ -1,18 +1,17 @@
-# Build from a copy of the checkout, so that the checkout stays as it is.
+# Packages, and builds from a copy of the checkout, so that the checkout stays as it is.
 #
-# Needs common.sh, postgres.sh.
+# Needs common.sh, packages.sh, postgres.sh.
 # shellcheck shell=bash
 
-build_packages=(gcc make libc6-dev librabbitmq-dev libssl-dev)
-broker_packages=(rabbitmq-server)
-client_packages=(python3 python3-pika python3-psycopg2)
+# What building, the broker and a client of it take, besides PostgreSQL.
+base_packages=(gcc make libc6-dev librabbitmq-dev libssl-dev rabbitmq-server python3 python3-pika python3-psycopg2)
 
-# copy_tree DIRECTORY: the checkout without what a build or git left in it.
+# copy_tree DIRECTORY: the checkout without what git or a build left in it.
 copy_tree() {
 	mkdir "$1"
 	tar -C "$top" --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' --exclude=__pycache__ \
-		--exclude=./results --exclude=./output_iso --exclude=./tmp_check -cf - . | tar -C "$1" -xf -
-	chown -R "$(id -u):$(id -g)" "$1"
+		--exclude=./results --exclude=./output_iso --exclude=./tmp_check -cf - . |
+		tar -C "$1" --no-same-owner -xf -
 }
 
 # build_tree DIRECTORY [MAKE-ARGUMENT...]

@@ -38,14 +38,28 @@ at_exit() {
 child=
 
 # A command in the background that we wait for: bash runs a trap only after the
-# command in front has ended, and a test run takes minutes.
+# command in front has ended, and a test run takes minutes.  It gets a process
+# group of its own, so that we can end all of it.
 run_child() {
 	local code=0
-	"$@" &
+	set -m
+	"$@" </dev/null &
 	child=$!
+	set +m
 	wait "$child" || code=$?
 	child=
 	return "$code"
+}
+
+# Ask the child's group to end, and wait: what started servers stops them first.
+end_child() {
+	local tenths
+	kill -TERM -- "-$child" 2>/dev/null || return 0
+	for ((tenths = 0; tenths < 450; tenths++)); do
+		kill -0 -- "-$child" 2>/dev/null || return 0
+		sleep 0.1
+	done
+	kill -KILL -- "-$child" 2>/dev/null || :
 }
 
 leave() {
@@ -53,8 +67,7 @@ leave() {
 	trap - EXIT
 	trap '' INT TERM HUP
 	if [ -n "$child" ]; then
-		kill -TERM "$child" 2>/dev/null || :
-		wait "$child" 2>/dev/null || :
+		end_child
 	fi
 	for step in "${undo[@]}"; do
 		"$step" || :

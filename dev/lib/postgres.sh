@@ -8,24 +8,27 @@
 
 oldest_supported=15
 
-# Prints the major version of the newest installed server, or nothing.
+# Prints the major version of the newest installed server that we can use, or nothing.
 newest_installed() {
-	local program
+	local program version
 	for program in /usr/lib/postgresql/*/bin/postgres; do
-		[ -x "$program" ] && basename "${program%/bin/postgres}"
+		version=$(basename "${program%/bin/postgres}")
+		if [ -x "$program" ] && [ "$version" -ge "$oldest_supported" ]; then
+			say "$version"
+		fi
 	done | sort -n | tail -n 1
 }
 
-# Prints the major version that `apt-get install postgresql` would bring.
+# Prints the major version that `apt-get install postgresql` would bring, or nothing.
 offered_version() {
 	apt-cache depends postgresql 2>/dev/null | sed -n 's/^ *Depends: postgresql-\([0-9]*\)$/\1/p' | head -n 1
 }
 
 # Sets pg_version and pg_packages, and PG_CONFIG for everything that we start.
 choose_postgres() {
+	pg_packages=()
 	if [ -n "${PG_CONFIG:-}" ]; then
 		pg_version=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
-		pg_packages=()
 	else
 		pg_version=$(newest_installed)
 		if [ -z "$pg_version" ]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Run a command against a throwaway cluster and, if asked for, a throwaway broker.
 
-    test/lib/serve.py [--broker] [--no-preload] [--database NAME] [COMMAND [ARGUMENT...]]
+    test/lib/serve.py [--broker] [--no-preload] [--database NAME [--extension NAME]] [COMMAND [ARGUMENT...]]
 
 The command (default: a shell) finds the cluster through the PG* variables and
 the broker through ACEMQ_BROKER_URL.  Both end with it, also when this program
@@ -40,6 +40,7 @@ def main():
     parser.add_argument("--broker", action="store_true", help="start a RabbitMQ node too")
     parser.add_argument("--no-preload", action="store_true", help="leave shared_preload_libraries empty")
     parser.add_argument("--database", help="make this database, with the extension")
+    parser.add_argument("--extension", action="append", default=[], help="and with this extension too")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
@@ -54,7 +55,7 @@ def main():
             broker = servers.enter_context(Broker())
             environment["ACEMQ_BROKER_URL"] = Vhost(broker, "/").url(password=broker.password)
         if options.database:
-            servers.enter_context(cluster.database(options.database))
+            servers.enter_context(cluster.database(options.database, extensions=["acemq", *options.extension]))
             environment["PGDATABASE"] = options.database
         code = run(command or [os.environ.get("SHELL", "/bin/sh")], environment)
         if code != 0:

@@ -1,0 +1,134 @@
+# The tiers of dev/test.  Each function tier_NAME prints what its tools print
+# and returns their verdict; count_of says how that output is counted.
+#
+# Needs common.sh, build.sh, results.sh.  `tree` is the copy that was built with
+# gcc and installed; nothing is written into the checkout.
+# shellcheck shell=bash
+
+all_tiers=(layers format gcc clang unit regress pgtap broker)
+
+count_of() {
+	case $1 in
+		layers | format | gcc | clang | unit) say count_closing_line ;;
+		regress) say count_regress ;;
+		pgtap) say count_tap ;;
+		*) say count_pytest ;;
+	esac
+}
+
+# checks NAME COMMAND...: one check of a tier made of several.
+checks_passed=0
+checks_failed=0
+
+check() {
+	local name=$1
+	shift
+	if "$@"; then
+		checks_passed=$((checks_passed + 1))
+		say "ok: $name"
+	else
+		checks_failed=$((checks_failed + 1))
+		say "FAILED: $name"
+	fi
+}
+
+close_checks() {
+	say "$checks_passed passed, $checks_failed failed"
+	[ "$checks_failed" = 0 ]
+}
+
+tier_layers() {
+	check "the rules catch every kind of breach" "$top/dev/check-layers" --self-test
+	check "no file includes across a wall" "$top/dev/check-layers"
+	close_checks
+}
+
+versions_agree() {
+	"$python" - "$top" <<-'EOF'
+		import json, re, sys
+		top = sys.argv[1]
+		control = re.search(r"default_version *= *'(.*)'", open(f"{top}/acemq.control").read()).group(1)
+		meta = json.load(open(f"{top}/META.json"))
+		changes = re.search(r"^## (\S+)", open(f"{top}/CHANGELOG.md").read(), re.M).group(1)
+		found = {control, meta["version"], meta["provides"]["acemq"]["version"], changes}
+		if len(found) != 1:
+		    sys.exit(f"acemq.control, META.json and CHANGELOG.md name different versions: {sorted(found)}")
+	EOF
+}
+
+python_compiles() {
+	"$python" - "$top" <<-'EOF'
+		import pathlib, sys
+		for path in sorted(pathlib.Path(sys.argv[1]).glob("test/**/*.py")) + sorted(pathlib.Path(sys.argv[1]).glob("dev/**/*.py")):
+		    compile(path.read_text(), str(path), "exec")
+	EOF
+}
+
+shell_is_clean() {
+	shellcheck -x -a -P "$top" "$top"/dev/{demo,test,format,check-layers} "$top/.ci/run"
+}
+
+tier_format() {
+	check "C files are as dev/format leaves them" "$top/dev/format" --check
+	check "one version everywhere" versions_agree
+	check "shell scripts" shell_is_clean
+	check "python files" python_compiles
+	close_checks
+}
+
+tier_gcc() {
+	check "gcc without a warning" build_tree "$tree" && check "make install" install_tree "$tree"
+	close_checks
+}
+
+tier_clang() {
+	copy_tree "$run_dir/clang"
+	# The server was configured for gcc: clang is told to pass over flags it does not know.
+	check "clang without a warning" build_tree "$run_dir/clang" CC=clang with_llvm=no \
+		COPT="-Wno-unknown-warning-option -Wno-ignored-optimization-argument -Wno-unused-command-line-argument"
+	close_checks
+}
+
+tier_unit() {
+	"$tree/test/unit/run"
+}
+
+# The databases that pg_regress makes are on a cluster with the library preloaded, as in real life.
+tier_regress() {
+	"$python" "$tree/test/lib/serve.py" make -C "$tree" installcheck PG_CONFIG="$PG_CONFIG" && return
+	cat "$tree"/regression.diffs "$tree"/output_iso/regression.diffs 2>/dev/null
+	return 1
+}
+
+tier_pgtap() {
+	"$python" "$tree/test/lib/serve.py" --database pgtap --extension pgtap pg_prove -v "$tree"/test/pgtap/*.sql
+}
+
+# pytest_tier DIRECTORY
+pytest_tier() {
+	local options=()
+	[ "$long" = no ] || options+=(--long)
+	"$python" -m pytest -p no:cacheprovider --rootdir="$tree/test" -q -ra --durations=5 "${options[@]}" "$tree/test/$1"
+}
+
+tier_broker() {
+	pytest_tier broker
+}
+
+# run_tier NAME
+run_tier() {
+	local tier=$1 log=$run_dir/$1.log begun=$SECONDS code=0 passed failed
+	printf '%-12s ' "$tier"
+	run_child "tier_$tier" >"$log" 2>&1 || code=$?
+	"$(count_of "$tier")" "$log"
+	if [ "$code" != 0 ] && [ "$failed" = 0 ]; then
+		failed=1 # a runner that broke, not a test
+	fi
+	record "$tier" "$passed" "$failed" "$((SECONDS - begun))"
+	say "$passed passed, $failed failed"
+	if [ "$failed" != 0 ] || [ "$passed" = 0 ]; then
+		say "--- output of tier $tier ---"
+		tail -n 400 "$log"
+		say "--- end of tier $tier ---"
+	fi
+}
