@@ -2,12 +2,13 @@
  * outbox_cancel.c
  *		acemq.outbox_cancel(): take a message back before the relay has it.
  *
- * May depend on: as_owner.h, saved_plan.h, sql_args.h, fetched.h, wake.h.
+ * May depend on: as_owner.h, saved_plan.h, sql_args.h, fetched.h, given_back.h, wake.h.
  */
 #include "postgres.h"
 
 #include "as_owner.h"
 #include "fetched.h"
+#include "given_back.h"
 #include "saved_plan.h"
 #include "sql_args.h"
 #include "wake.h"
@@ -68,8 +69,11 @@ delete_rows(Cancelled *cancelled)
 {
 	SPITupleTable *rows = SPI_tuptable;
 	uint64		nrows = SPI_processed;
-	FetchedIds	fetched = fetched_now();
+	FetchedIds	fetched;
 
+	for (uint64 i = 0; i < nrows; i++)
+		given_back_on_abort(spi_int64(i, 1));
+	fetched = fetched_now();
 	for (uint64 i = 0; i < nrows; i++)
 		if (spi_bool(i, 3) || fetched_contains(&fetched, spi_int64(i, 1)))
 			return false;

@@ -7,9 +7,11 @@
  * of it in memory.  No right of the caller's is used or needed: nothing of the
  * table but counts and the failed row's own words gets out.
  *
- * May depend on: acemq.h.
+ * May depend on: acemq.h, compat.h.
  */
 #include "waited_rows.h"
+
+#include "compat.h"
 
 #include "access/genam.h"
 #include "access/htup_details.h"
@@ -17,6 +19,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -48,6 +51,9 @@ struct WaitedRows
 	Tried	   *tried;			/* those that had failed before we came, in order of id */
 	int64		ntried;
 	int64		tried_size;
+	uint64	   *moving;			/* hashed message ids of those with not_before: see follow_moved() */
+	int64		nmoving;
+	int64		moving_size;
 	char	   *failed_message;
 	char	   *failed_reason;
 };
@@ -61,6 +67,7 @@ typedef struct OutboxReader
 	Snapshot	snapshot;
 	SysScanDesc scan;
 	AttrNumber	id;
+	AttrNumber	message_id;
 	AttrNumber	attempts;
 	AttrNumber	not_before;
 	AttrNumber	retired_at;
@@ -77,6 +84,7 @@ reader_open(OutboxReader *reader, int64 from)
 	reader->table = table_open(relid, AccessShareLock);
 	reader->index = index_open(get_relname_relid("outbox_pkey", schema), AccessShareLock);
 	reader->id = get_attnum(relid, "id");
+	reader->message_id = get_attnum(relid, "message_id");
 	reader->attempts = get_attnum(relid, "attempts");
 	reader->not_before = get_attnum(relid, "not_before");
 	reader->retired_at = get_attnum(relid, "retired_at");
@@ -136,6 +144,22 @@ reader_is_due(OutboxReader *reader, HeapTuple row, TimestampTz now)
 	return isnull || DatumGetTimestampTz(not_before) <= now;
 }
 
+static bool
+reader_is_pending(OutboxReader *reader, HeapTuple row)
+{
+	return reader_is_null(reader, row, reader->retired_at) && reader_is_null(reader, row, reader->published_at);
+}
+
+/* 64 bits of hash are 8 bytes for an id of any length; two that collide make us wait for one row too many. */
+static uint64
+reader_message_hash(OutboxReader *reader, HeapTuple row)
+{
+	bool		isnull;
+	text	   *message_id = DatumGetTextPP(reader_value(reader, row, reader->message_id, &isnull));
+
+	return hash_bytes_extended((const unsigned char *) VARDATA_ANY(message_id), VARSIZE_ANY_EXHDR(message_id), 0);
+}
+
 /* ---- collecting ---- */
 
 /*
@@ -168,7 +192,22 @@ collect_one(WaitedRows *waited, int64 id, int32 attempts)
 		waited->tried = room_for_one(waited->tried, waited->ntried, &waited->tried_size, sizeof(Tried));
 		waited->tried[waited->ntried++] = (Tried) {id, attempts};
 	}
-	waited->count++;
+}
+
+static void
+collect_moving(WaitedRows *waited, uint64 hash)
+{
+	waited->moving = room_for_one(waited->moving, waited->nmoving, &waited->moving_size, sizeof(uint64));
+	waited->moving[waited->nmoving++] = hash;
+}
+
+static int
+compare_hashes(const void *a, const void *b)
+{
+	uint64		x = *(const uint64 *) a;
+	uint64		y = *(const uint64 *) b;
+
+	return (x > y) - (x < y);
 }
 
 static WaitedRows *
@@ -180,6 +219,8 @@ waited_rows_make(void)
 	waited->runs = palloc(waited->runs_size * sizeof(IdRun));
 	waited->tried_size = 64;
 	waited->tried = palloc(waited->tried_size * sizeof(Tried));
+	waited->moving_size = 64;
+	waited->moving = palloc(waited->moving_size * sizeof(uint64));
 	return waited;
 }
 
@@ -195,13 +236,17 @@ waited_rows_collect(void)
 	while ((row = systable_getnext_ordered(reader.scan, ForwardScanDirection)) != NULL)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (reader_is_null(&reader, row, reader.retired_at) && reader_is_null(&reader, row, reader.published_at) &&
-			reader_is_due(&reader, row, now) &&
-			!TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(row->t_data)))
-			collect_one(waited, reader_id(&reader, row), reader_attempts(&reader, row));
+		if (!reader_is_pending(&reader, row) || !reader_is_due(&reader, row, now) ||
+			TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(row->t_data)))
+			continue;
+		collect_one(waited, reader_id(&reader, row), reader_attempts(&reader, row));
+		waited->count++;
+		if (!reader_is_null(&reader, row, reader.not_before))
+			collect_moving(waited, reader_message_hash(&reader, row));
 	}
 	reader_close(&reader);
 
+	qsort(waited->moving, waited->nmoving, sizeof(uint64), compare_hashes);
 	if (waited->nruns > 0)
 		waited->next = waited->runs[0].lo;
 	return waited;
@@ -309,17 +354,49 @@ look(WaitedRows *waited, OutboxReader *reader, bool all)
 	return outcome;
 }
 
+/*
+ * The relay may give a due row of a busy lane the next id, so that it waits as
+ * if it had been added when it became due.  Such rows look gone, but are behind
+ * everything we have seen; once, since a row moves only once.
+ */
+static bool
+follow_moved(WaitedRows *waited)
+{
+	int64		beyond = waited->runs[waited->nruns - 1].hi;
+	OutboxReader reader;
+	HeapTuple	row;
+
+	waited->nruns = waited->first = waited->ntried = 0;
+	reader_open(&reader, beyond + 1);
+	while ((row = systable_getnext_ordered(reader.scan, ForwardScanDirection)) != NULL)
+	{
+		uint64		hash = reader_message_hash(&reader, row);
+
+		CHECK_FOR_INTERRUPTS();
+		if (bsearch(&hash, waited->moving, waited->nmoving, sizeof(uint64), compare_hashes) != NULL &&
+			reader_is_null(&reader, row, reader.published_at))
+			collect_one(waited, reader_id(&reader, row),
+						reader_is_null(&reader, row, reader.retired_at) ? reader_attempts(&reader, row) : 0);
+	}
+	reader_close(&reader);
+	waited->nmoving = 0;
+	waited->next = beyond + 1;
+	return waited->nruns > 0;
+}
+
 WaitedOutcome
 waited_rows_look(WaitedRows *waited, bool all)
 {
 	OutboxReader reader;
 	WaitedOutcome outcome;
 
-	if (waited->count == 0)
+	if (waited->nruns == 0)
 		return WAITED_GONE;
 	reader_open(&reader, waited->next);
 	outcome = look(waited, &reader, all);
 	reader_close(&reader);
+	if (outcome == WAITED_GONE && waited->nmoving > 0 && follow_moved(waited))
+		outcome = WAITED_STILL;
 	return outcome;
 }
 

@@ -22,6 +22,13 @@ extern void wake_note_added(int64 id);
 /* Same for the other direction: pending / retired change by these amounts if the transaction commits. */
 extern void wake_note_change(int64 pending, int64 retired);
 
+/*
+ * At once, and whatever becomes of this transaction: the worker may have
+ * passed over that row because it was locked, and shall look at it again.  Never raises an
+ * error, so it can be called while a transaction ends.
+ */
+extern void wake_report_late(int64 id);
+
 /* Wake worker (or launcher) if this transaction commits, without a count. */
 extern void wake_worker_at_commit(void);
 extern void wake_launcher_at_commit(void);
