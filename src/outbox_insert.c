@@ -1,0 +1,157 @@
+/*
+ * outbox_insert.c
+ *		Put a checked message into the outbox.
+ *
+ * Two ways.  A plain row (see outbox_table.h) of an untouched table goes
+ * straight into the heap and the primary key, which is what the executor would
+ * do with it, at two thirds of the cost.  Everything else is an ordinary INSERT, run as the
+ * owner: it finds duplicates of a caller's message id, fills the partial
+ * indexes, and whatever the owner has added to the table happens.
+ *
+ * May depend on: outbox_args.h, outbox_table.h, as_owner.h, saved_plan.h.
+ */
+#include "outbox_insert.h"
+
+#include "as_owner.h"
+#include "outbox_table.h"
+#include "saved_plan.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/sequence.h"
+#include "utils/timestamp.h"
+
+/* The statement gives every column that a message has: created_at to not_before. */
+#define FIRST_COLUMN OUTBOX_CREATED_AT
+#define LAST_COLUMN	 OUTBOX_NOT_BEFORE
+
+typedef struct RowValues
+{
+	Datum		values[OUTBOX_COLUMNS];
+	bool		isnull[OUTBOX_COLUMNS];
+} RowValues;
+
+static void
+set_value(RowValues *row, OutboxColumn column, Datum value)
+{
+	row->values[column] = value;
+	row->isnull[column] = false;
+}
+
+static void
+set_pointer(RowValues *row, OutboxColumn column, const void *value)
+{
+	if (value != NULL)
+		set_value(row, column, PointerGetDatum(value));
+}
+
+/* All columns but the id; those that only the relay fills stay null. */
+static void
+fill_row(RowValues *row, const OutboxMessage *message)
+{
+	memset(row->values, 0, sizeof(row->values));
+	memset(row->isnull, true, sizeof(row->isnull));
+
+	set_value(row, OUTBOX_CREATED_AT, TimestampTzGetDatum(message->created_at));
+	set_value(row, OUTBOX_ATTEMPTS, Int32GetDatum(0));
+	set_value(row, OUTBOX_VERSION, Int32GetDatum(message->version));
+	set_value(row, OUTBOX_PERSISTENT, BoolGetDatum(message->persistent));
+	set_value(row, OUTBOX_CALLER_ID, BoolGetDatum(message->caller_id));
+	set_pointer(row, OUTBOX_MESSAGE_ID, message->message_id);
+	set_pointer(row, OUTBOX_EXCHANGE, message->exchange);
+	set_pointer(row, OUTBOX_ROUTING_KEY, message->routing_key);
+	set_pointer(row, OUTBOX_CONTENT_TYPE, message->content_type);
+	set_pointer(row, OUTBOX_BODY, message->body);
+	set_pointer(row, OUTBOX_HEADERS, message->headers);
+	set_pointer(row, OUTBOX_TYPE, message->type);
+	set_pointer(row, OUTBOX_ORIGIN, message->origin);
+	set_pointer(row, OUTBOX_CORRELATION_ID, message->correlation_id);
+	set_pointer(row, OUTBOX_CAUSATION_ID, message->causation_id);
+	set_pointer(row, OUTBOX_REPLY_TO, message->reply_to);
+	set_pointer(row, OUTBOX_ORDERING_KEY, message->ordering_key);
+	if (message->expiration >= 0)
+		set_value(row, OUTBOX_EXPIRATION, Int64GetDatum(message->expiration));
+	if (message->priority >= 0)
+		set_value(row, OUTBOX_PRIORITY, Int16GetDatum(message->priority));
+	if (message->delayed)
+		set_value(row, OUTBOX_NOT_BEFORE, TimestampTzGetDatum(message->not_before));
+}
+
+/* Heap (with TOAST) and primary key.  Nothing else of the table needs to hear of it: that is what shape->direct says. */
+static int64
+insert_direct(Relation rel, const OutboxShape *shape, RowValues *row)
+{
+	int64		id = nextval_internal(shape->sequence, false);
+	Relation	key;
+	HeapTuple	tuple;
+
+	set_value(row, OUTBOX_ID, Int64GetDatum(id));
+	tuple = heap_form_tuple(RelationGetDescr(rel), row->values, row->isnull);
+	heap_insert(rel, tuple, GetCurrentCommandId(true), 0, NULL);
+
+	key = index_open(shape->primary_key, RowExclusiveLock);
+	(void) index_insert(key, &row->values[OUTBOX_ID], &row->isnull[OUTBOX_ID], &tuple->t_self, rel, UNIQUE_CHECK_YES,
+						false, shape->key_info);
+	index_close(key, RowExclusiveLock);
+	heap_freetuple(tuple);
+	return id;
+}
+
+static SavedPlan insert_plan = {
+	.sql = "INSERT INTO acemq.outbox (created_at, attempts, version, persistent, caller_id, message_id, exchange, "
+		   "routing_key, content_type, body, headers, type, origin, correlation_id, causation_id, reply_to, ordering_key, "
+		   "expiration, priority, not_before) "
+		   "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) "
+		   "ON CONFLICT (message_id) WHERE caller_id DO NOTHING RETURNING id",
+	.nargs = LAST_COLUMN - FIRST_COLUMN + 1,
+	.argtypes = {TIMESTAMPTZOID, INT4OID, INT4OID, BOOLOID, BOOLOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, BYTEAOID,
+				 JSONBOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT8OID, INT2OID, TIMESTAMPTZOID},
+};
+
+static bool
+insert_with_executor(const RowValues *row, int64 *id)
+{
+	AsOwner		save;
+	char		nulls[LAST_COLUMN - FIRST_COLUMN + 1];
+	bool		added;
+	int			i;
+
+	for (i = FIRST_COLUMN; i <= LAST_COLUMN; i++)
+		nulls[i - FIRST_COLUMN] = row->isnull[i] ? 'n' : ' ';
+
+	as_owner_begin(&save);
+	SPI_connect();
+	(void) saved_plan_run(&insert_plan, unconstify(Datum *, &row->values[FIRST_COLUMN]), nulls);
+	added = SPI_processed > 0;
+	if (added)
+		*id = spi_int64(0, 1);
+	SPI_finish();
+	as_owner_end(&save);
+	return added;
+}
+
+bool
+outbox_insert(const OutboxMessage *message, int64 *id)
+{
+	RowValues	row;
+	bool		plain = !message->caller_id && !message->delayed && message->ordering_key == NULL;
+
+	fill_row(&row, message);
+	if (plain)
+	{
+		const OutboxShape *shape;
+		Relation	rel = outbox_table_open(&shape);
+		bool		direct = shape->direct;
+
+		if (direct)
+			*id = insert_direct(rel, shape, &row);
+		table_close(rel, NoLock);
+		if (direct)
+			return true;
+	}
+	return insert_with_executor(&row, id);
+}

@@ -1,0 +1,20 @@
+/*
+ * outbox_insert.h
+ *		Put a checked message into the outbox, in the caller's transaction and
+ *		whatever rights the caller has on the table.
+ *
+ * May depend on: outbox_args.h, outbox_table.h, as_owner.h, saved_plan.h.
+ */
+#ifndef ACEMQ_OUTBOX_INSERT_H
+#define ACEMQ_OUTBOX_INSERT_H
+
+#include "outbox_args.h"
+
+/*
+ * True: a row was added, *id is its id.  False: nothing was added, because the
+ * caller's message id is in the table already (or a trigger of the table's
+ * owner swallowed the row).
+ */
+extern bool outbox_insert(const OutboxMessage *message, int64 *id);
+
+#endif							/* ACEMQ_OUTBOX_INSERT_H */
