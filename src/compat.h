@@ -23,4 +23,36 @@
 #define INTERVAL_NOT_FINITE(interval) ((void) (interval), false)
 #endif
 
+/* 17 can fill a lexer that the caller owns; identity sequences are found from the open table. */
+#if PG_VERSION_NUM >= 170000
+#define compat_json_lexer(json, len, encoding) makeJsonLexContextCstringLen(NULL, json, len, encoding, false)
+#define compat_identity_sequence(rel, attnum) getIdentitySequence(rel, attnum, true)
+#else
+#define compat_json_lexer(json, len, encoding) makeJsonLexContextCstringLen(unconstify(char *, json), len, encoding, false)
+#define compat_identity_sequence(rel, attnum) getIdentitySequence(RelationGetRelid(rel), attnum, true)
+#endif
+
+/* 18 lets a module tell its name and version. */
+#if PG_VERSION_NUM >= 180000
+#define compat_module_magic PG_MODULE_MAGIC_EXT(.name = "acemq", .version = ACEMQ_VERSION)
+#else
+#define compat_module_magic PG_MODULE_MAGIC
+#endif
+
+/* 16 has one ownership check for all kinds of objects. */
+#if PG_VERSION_NUM >= 160000
+#define compat_owns_database(database) object_ownercheck(DatabaseRelationId, database, GetUserId())
+#else
+#define compat_owns_database(database) pg_database_ownercheck(database, GetUserId())
+#endif
+
+/* From 17 a wait event set belongs to a resource owner (none: the session) and an extension names its waits. */
+#if PG_VERSION_NUM >= 170000
+#define compat_wait_event_set(nevents) CreateWaitEventSet(NULL, nevents)
+#define compat_wait_event(name) WaitEventExtensionNew(name)
+#else
+#define compat_wait_event_set(nevents) CreateWaitEventSet(TopMemoryContext, nevents)
+#define compat_wait_event(name) PG_WAIT_EXTENSION
+#endif
+
 #endif							/* ACEMQ_COMPAT_H */
