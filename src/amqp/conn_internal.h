@@ -1,0 +1,116 @@
+/*
+ * conn_internal.h
+ *		What the files of this folder share about a connection.
+ *
+ * May depend on: broker.h, rabbit.h, guard.h, window.h, events.h.
+ */
+#ifndef ACEMQ_CONN_INTERNAL_H
+#define ACEMQ_CONN_INTERNAL_H
+
+#include "broker.h"
+#include "events.h"
+#include "guard.h"
+#include "rabbit.h"
+#include "window.h"
+
+/* The server's own macro names a dialect that clang does not know when gcc built the server. */
+#define CHECKED_FORMAT(format_arg, first_arg) __attribute__((format(printf, format_arg, first_arg)))
+
+/* A message that the broker gives back arrives in several frames; this is where we are in it. */
+typedef enum ReturnStep
+{
+	RETURN_NONE,
+	RETURN_WANTS_HEADER,
+	RETURN_WANTS_BODY
+} ReturnStep;
+
+typedef struct ReturnInProgress
+{
+	ReturnStep	step;
+	int			code;
+	char		text[ACEMQ_MAX_SHORTSTR + 1];
+	uint64		route;			/* as conn_route() makes it */
+	uint64		body_left;
+} ReturnInProgress;
+
+typedef struct BrokerChannel
+{
+	bool		open;
+	bool		wanted;			/* to be opened as soon as the broker listens again */
+	Window		window;
+	WindowEntry *entries;		/* memory of the window; kept when the channel closes */
+	ReturnInProgress returning;
+} BrokerChannel;
+
+struct BrokerConn
+{
+	MemoryContext context;		/* everything below, and this */
+	MemoryContextCallback on_delete;
+	MemoryContext scratch;		/* of one publish */
+	amqp_connection_state_t rabbit;
+	bool		fd_counted;		/* AcquireExternalFD() was called */
+
+	int			io_timeout_ms;
+	char		server_text[128];
+
+	bool		lost;
+	char		lost_reason[ACEMQ_ERROR_TEXT];
+	bool		blocked;
+	char		blocked_reason[ACEMQ_MAX_SHORTSTR + 1];
+	bool		corked;
+	bool		mid_message;	/* some but not all frames of a message have been sent */
+
+	EventQueue	events;
+	BrokerChannel channels[BROKER_MAX_CHANNEL + 1];
+};
+
+/* ---- conn.c ---- */
+
+/* Mark the connection as lost, with the reason, and queue the event; only the first call counts. */
+extern void conn_lost(BrokerConn *conn, const char *format,...) CHECKED_FORMAT(2, 3);
+
+/*
+ * After a guarded call: false, and the connection is lost, if it failed or the
+ * guard fired.  `what` completes "could not ...".
+ */
+extern bool conn_check(BrokerConn *conn, int status, GuardOutcome outcome, const char *what);
+
+/* The same words without a connection to mark. */
+extern void conn_describe_failure(char *text, Size size, int status, GuardOutcome outcome, const char *what,
+								  int timeout_ms);
+
+/* Send one frame under the guard, then serve interrupts.  False: lost. */
+extern bool conn_send_frame(BrokerConn *conn, const amqp_frame_t *frame, const char *what);
+extern bool conn_send_method(BrokerConn *conn, int channel, amqp_method_number_t id, void *method, const char *what);
+
+/* NULL for a number that is not ours. */
+extern BrokerChannel *conn_channel(BrokerConn *conn, int channel);
+
+/* Fingerprint of a destination, for the window. */
+extern uint64 conn_route(const void *exchange, Size exchange_len, const void *routing_key, Size routing_key_len);
+
+/* ---- channel.c ---- */
+
+extern void channel_open_wanted(BrokerConn *conn);
+
+/* ---- pump.c ---- */
+
+/* Read and handle every frame that is there. */
+extern void pump_frames(BrokerConn *conn);
+
+/* ---- dial.c, tls.c, login.c: the steps of broker_connect(); false with *error filled ---- */
+
+extern bool dial_tcp(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error);
+extern bool dial_tls(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error);
+extern bool login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error);
+
+/* The process's resolver gives up early: getaddrinfo() is the one call without a deadline. */
+extern void dial_bound_resolver(void);
+
+/* Fill *error; returns false, so that a step can end with it. */
+extern bool broker_fail(BrokerError *error, BrokerFailure kind, const char *format,...) CHECKED_FORMAT(3, 4);
+
+/* The reason of the last failed OpenSSL call, or "". */
+extern const char *tls_last_reason(void);
+
+#endif							/* ACEMQ_CONN_INTERNAL_H */

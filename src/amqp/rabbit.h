@@ -1,0 +1,34 @@
+/*
+ * rabbit.h
+ *		The only place that includes librabbitmq.
+ *
+ * Three of its functions are never called anywhere: amqp_uninitialize_ssl_library
+ * (takes OpenSSL away from the server too), amqp_release_buffers (aborts the
+ * process while a frame is incomplete) and amqp_consume_message with its
+ * relatives (wait without limit).
+ *
+ * May depend on: librabbitmq 0.11 to 0.18.
+ */
+#ifndef ACEMQ_RABBIT_H
+#define ACEMQ_RABBIT_H
+
+/* "rabbitmq-c/" came with 0.12; the old names still work there but make the compiler complain. */
+#if __has_include(<rabbitmq-c/amqp.h>)
+#include <rabbitmq-c/amqp.h>
+#include <rabbitmq-c/framing.h>
+#include <rabbitmq-c/ssl_socket.h>
+#include <rabbitmq-c/tcp_socket.h>
+#else
+#include <amqp.h>
+#include <amqp_framing.h>
+#include <amqp_ssl_socket.h>
+#include <amqp_tcp_socket.h>
+#endif
+
+/* Bytes of a frame around its payload: type, channel, length, end mark. */
+#define RABBIT_FRAME_OVERHEAD 8
+
+/* Bytes of a content header before the property flags: class, weight, body size. */
+#define RABBIT_CONTENT_HEADER 12
+
+#endif							/* ACEMQ_RABBIT_H */
