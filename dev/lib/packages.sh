@@ -70,46 +70,41 @@ allow_clusters() {
 	cluster_dirs_made=()
 }
 
-epmd_pids() {
-	local comm
-	for comm in /proc/[0-9]*/comm; do
-		if [ "$(cat "$comm" 2>/dev/null)" = epmd ]; then
-			basename "$(dirname "$comm")"
+system_changed=no
+
+# Erlang's port mapper is no service: a package script that runs erl leaves one
+# behind.  Ours are those that carry the mark that apt was started with.
+end_our_epmd() {
+	local dir
+	for dir in /proc/[0-9]*; do
+		if [ "$(cat "$dir/comm" 2>/dev/null)" = epmd ] && grep -qzFx "ACEMQ_INSTALL=$run_dir" "$dir/environ" 2>/dev/null; then
+			kill "${dir#/proc/}" 2>/dev/null || :
 		fi
 	done
 }
 
-# Erlang's port mapper is no service: a package script that runs erl leaves one behind.
-end_epmd_started_since() {
-	local pid before=" $* "
-	for pid in $(epmd_pids); do
-		case $before in
-			*" $pid "*) ;;
-			*) kill "$pid" 2>/dev/null || : ;;
-		esac
-	done
-}
-
 restore_system() {
+	[ "$system_changed" = yes ] || return 0
+	system_changed=no
 	allow_services
 	allow_clusters
+	end_our_epmd
 }
 
 install_missing() {
-	local missing before
+	local missing
 	mapfile -t missing < <(missing_packages "$@")
 	[ "${#missing[@]}" -gt 0 ] || return 0
 	say "Installing packages: ${missing[*]}"
 	refresh_apt_lists
-	mapfile -t before < <(epmd_pids)
 	at_exit restore_system
+	system_changed=yes
 	deny_services
 	deny_clusters
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	ACEMQ_INSTALL=$run_dir DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 		-o Dpkg::Use-Pty=0 "${missing[@]}" </dev/null >"$run_dir/apt.log" 2>&1 || {
 		cat "$run_dir/apt.log" >&2
 		die "apt-get install failed: see above"
 	}
 	restore_system
-	end_epmd_started_since "${before[@]}"
 }
