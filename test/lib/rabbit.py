@@ -4,7 +4,7 @@ The node runs as user rabbitmq with ports, data, cookie and epmd of its own, so
 that a RabbitMQ of the machine is not touched.  epmd runs in the foreground: it
 is our child and is ended by its process id.
 
-May depend on: processes.py, checks.py, pika.
+May depend on: processes.py, checks.py, wire.py, pika.
 """
 
 import collections
@@ -24,13 +24,15 @@ import pika
 import pika.exceptions
 
 import processes
+import wire  # noqa: F401  (makes pika keep exact headers)
 from checks import await_until
 
 _SCRIPTS = "/usr/lib/rabbitmq/bin"
 _USER = "acemq"
 _VHOSTS_AT_ONCE = 12
 
-Message = collections.namedtuple("Message", "body headers properties exchange routing_key redelivered at")
+# headers: exact values; kinds: their AMQP kind letters; at: time.monotonic() when it came.
+Message = collections.namedtuple("Message", "body headers kinds properties exchange routing_key redelivered at")
 
 
 class Broker:
@@ -380,5 +382,5 @@ class Collector:
 
 
 def _message(method, properties, body):
-    return Message(body, properties.headers or {}, properties, method.exchange, method.routing_key,
+    return Message(body, properties.exact, properties.kinds, properties, method.exchange, method.routing_key,
                    method.redelivered, time.monotonic())
