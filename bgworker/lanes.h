@@ -1,0 +1,106 @@
+/*
+ * lanes.h
+ *		Lanes: which rows may go out, in which order (docs/protocol.md,
+ *		section 2.2).
+ *
+ * A lane is an ordering key, or else an exchange, or else (default exchange)
+ * a queue.  Only lanes with something going on are kept: rows in memory, a
+ * failed row that holds the others, or rows that were left in the table.
+ *
+ * Pure bookkeeping: knows no statement and no broker.
+ * May depend on: outbox_row.h.
+ */
+#ifndef ACEMQ_LANES_H
+#define ACEMQ_LANES_H
+
+#include "outbox_row.h"
+
+#include "lib/pairingheap.h"
+
+/* A lane's text is up to 255 bytes and there may be 100,000 failed ones: the table is keyed by a 128-bit hash instead. */
+typedef struct LaneKey
+{
+	uint64		hash[2];
+} LaneKey;
+
+typedef enum LaneKind
+{
+	LANE_ORDERING_KEY,			/* strict: one row on the wire at a time */
+	LANE_EXCHANGE,				/* pipelined */
+	LANE_QUEUE					/* default exchange: routing key; pipelined */
+} LaneKind;
+
+struct Lane
+{
+	LaneKey		key;			/* hash key: must be first */
+	LaneKind	kind;
+	char	   *name;			/* UTF-8, palloc'd */
+
+	dlist_head	waiting;		/* OutboxRow.node, in the order they will go out */
+	int			nwaiting;
+	int			on_wire;
+	bool		in_ready_list;
+	dlist_node	ready;			/* in LaneTable.ready while the lane may be able to publish */
+
+	/*
+	 * Next row goes out alone, on a channel whose death harms nobody, or (if
+	 * `slow`) alone on the main one: set after a failure, cleared by a
+	 * confirm.
+	 */
+	bool		suspect;
+	bool		slow;			/* its confirms timed out */
+	int			slow_count;		/* times in a row, for the back-off */
+
+	/* Held: nothing goes out before held_until, because of held_row. */
+	bool		held;
+	TimestampTz held_until;
+	int64		held_row;
+	pairingheap_node held_node;
+
+	/* Rows of this lane from this id on have to be read from the table again; 0: none. */
+	int64		left_from;
+	TimestampTz left_created_at;
+	bool		in_left_list;
+	dlist_node	left;			/* in LaneTable.left while it is neither held nor complete */
+	TimestampTz last_progress;	/* of an outcome */
+};
+
+typedef struct LaneTable
+{
+	MemoryContext context;
+	struct HTAB *lanes;
+	dlist_head	ready;
+	dlist_head	left;
+	int			nleft;
+	pairingheap *held;			/* earliest held_until first */
+	int			nheld;
+} LaneTable;
+
+extern LaneTable *lanes_create(MemoryContext parent);
+
+/* The lane of a row, created if it is not there. */
+extern Lane *lane_of_row(LaneTable *table, const OutboxRow *row);
+/* Forget the lane if nothing is going on in it.  The pointer is invalid afterwards. */
+extern void lane_forget_if_unused(LaneTable *table, Lane *lane);
+
+/* Put a row at the end of the lane, or by id among those that wait (a row that comes back). */
+extern void lane_append(LaneTable *table, Lane *lane, OutboxRow *row);
+extern void lane_insert_by_id(LaneTable *table, Lane *lane, OutboxRow *row);
+extern void lane_remove_waiting(Lane *lane, OutboxRow *row);
+
+/* Rows of the lane from id on stay in the table and are read again later. */
+extern void lane_leave_from(LaneTable *table, Lane *lane, int64 id, TimestampTz created_at);
+/* They have all been read up to (excluding) this id; 0: nothing is left. */
+extern void lane_left_read(LaneTable *table, Lane *lane, int64 next);
+
+extern void lane_hold(LaneTable *table, Lane *lane, int64 row, TimestampTz until);
+/* The next lane whose hold has run out, opened again; NULL when there is none. */
+extern Lane *lanes_next_released(LaneTable *table, TimestampTz now);
+/* 0 when nothing is held. */
+extern TimestampTz lanes_next_release_at(LaneTable *table);
+
+/* Put the lane on the list of those to look at when there is room. */
+extern void lane_mark_ready(LaneTable *table, Lane *lane);
+extern void lane_unmark_ready(LaneTable *table, Lane *lane);
+
+#endif							/* ACEMQ_LANES_H */

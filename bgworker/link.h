@@ -1,0 +1,40 @@
+/*
+ * link.h
+ *		The worker's connection to the broker: which endpoint, when to try
+ *		again, which password; and the worker's one wrapper around src/amqp.
+ *
+ * Every call here that may touch the network first makes sure that no
+ * transaction is open: in production too, it is one comparison.
+ *
+ * Broker column: knows no row.
+ * May depend on: src/amqp/broker.h, src/guc.h, src/shmem.h.
+ */
+#ifndef ACEMQ_LINK_H
+#define ACEMQ_LINK_H
+
+#include "amqp/broker.h"
+
+#include "shmem.h"
+
+typedef struct Link Link;
+
+extern Link *link_create(MemoryContext parent, AcemqSlot *slot);
+
+/* Connect if it is time to.  True when connected, also if it was before. */
+extern bool link_ensure(Link *link, TimestampTz now);
+/* The connection, NULL when there is none. */
+extern BrokerConn *link_conn(Link *link);
+/* When the next attempt to connect is due; 0: connected, or nothing to connect to. */
+extern TimestampTz link_next_try_at(Link *link);
+/* Give up the connection: it was lost, or we do not want it any more.  `reason` is logged unless NULL. */
+extern void link_drop(Link *link, const char *reason, bool politely);
+/* After a reload: would a new connection be made differently?  Then drop the old one before rereading. */
+extern bool link_settings_changed(Link *link);
+extern void link_reread_settings(Link *link);
+
+extern void link_pump(Link *link);
+extern bool link_open_channel(Link *link, int channel);
+extern BrokerPublish link_publish(Link *link, int channel, const BrokerMessage *message, uint64 token,
+								  BrokerError *error);
+
+#endif							/* ACEMQ_LINK_H */

@@ -1,0 +1,488 @@
+/*-------------------------------------------------------------------------
+ *
+ * outbox_store.c
+ *		Reading rows of the outbox for the relay.
+ *
+ * Every reader selects by state (pending), never by "id > last seen" alone:
+ * which ids to look at is the relay's business (relay_fetch.c).  A row that
+ * somebody is cancelling right now is still visible to us, but its xmax is
+ * set: then we ask for the lock without waiting and say so if it is not to be
+ * had.  That costs the rows that nobody touches nothing.
+ *
+ * Bodies are not detoasted until the relay keeps the row, so a scan over rows
+ * of a held lane does not read megabytes for nothing.
+ *
+ * May depend on: db.h, src/compat.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "outbox_store.h"
+
+#include "access/detoast.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+
+#define ROW_COLUMNS \
+	"id, xmax, created_at, not_before, next_attempt_at, leased_until, attempts, version, expiration, priority," \
+	" persistent, message_id, exchange, routing_key, content_type, type, origin, correlation_id, causation_id," \
+	" reply_to, ordering_key, headers, body"
+
+#define ROW_SELECT \
+	"SELECT " ROW_COLUMNS " FROM acemq.outbox" \
+	" WHERE retired_at IS NULL AND published_at IS NULL"
+
+enum
+{
+	COL_ID = 1, COL_XMAX, COL_CREATED_AT, COL_NOT_BEFORE, COL_NEXT_ATTEMPT_AT, COL_LEASED_UNTIL, COL_ATTEMPTS,
+	COL_VERSION, COL_EXPIRATION, COL_PRIORITY, COL_PERSISTENT, COL_MESSAGE_ID, COL_EXCHANGE, COL_ROUTING_KEY,
+	COL_CONTENT_TYPE, COL_TYPE, COL_ORIGIN, COL_CORRELATION_ID, COL_CAUSATION_ID, COL_REPLY_TO, COL_ORDERING_KEY,
+	COL_HEADERS, COL_BODY
+};
+
+/* The row being offered, for store_keep_row(). */
+typedef struct OfferedRow
+{
+	HeapTuple	tuple;
+	TupleDesc	desc;
+} OfferedRow;
+
+static OfferedRow offered;
+
+static StoreScan offer_rows(long limit, StoreReader reader, void *arg);
+static void read_row(HeapTuple tuple, TupleDesc desc, OutboxRow *row);
+static TimestampTz read_time(HeapTuple tuple, TupleDesc desc, int column);
+static int64 read_int(HeapTuple tuple, TupleDesc desc, int column, Oid type, int64 if_null);
+static char *read_text(HeapTuple tuple, TupleDesc desc, int column);
+static bool can_lock(int64 id);
+
+StoreScan
+store_scan_ids(int64 from, int64 upto, int limit, StoreReader reader, void *arg)
+{
+	static DbStatement statement = {
+		ROW_SELECT " AND id OPERATOR(pg_catalog.>=) $1 AND id OPERATOR(pg_catalog.<=) $2 ORDER BY id LIMIT $3",
+		3, {INT8OID, INT8OID, INT8OID}
+	};
+	Datum		values[] = {Int64GetDatum(from), Int64GetDatum(upto), Int64GetDatum(limit)};
+
+	db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
+	return offer_rows(limit, reader, arg);
+}
+
+StoreScan
+store_scan_key(const char *ordering_key, int64 from, int64 upto, int limit, StoreReader reader, void *arg)
+{
+	static DbStatement statement = {
+		ROW_SELECT " AND ordering_key OPERATOR(pg_catalog.=) $1"
+		" AND id OPERATOR(pg_catalog.>=) $2 AND id OPERATOR(pg_catalog.<=) $3 ORDER BY id LIMIT $4",
+		4, {TEXTOID, INT8OID, INT8OID, INT8OID}
+	};
+	Datum		values[] = {
+		CStringGetTextDatum(pg_any_to_server(ordering_key, strlen(ordering_key), PG_UTF8)),
+		Int64GetDatum(from), Int64GetDatum(upto), Int64GetDatum(limit)
+	};
+
+	db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
+	return offer_rows(limit, reader, arg);
+}
+
+StoreScan
+store_scan_exchange(const char *exchange, const char *queue, int64 from, int64 upto, int limit, StoreReader reader,
+					void *arg)
+{
+	static DbStatement statement = {
+		ROW_SELECT " AND ordering_key IS NULL AND exchange OPERATOR(pg_catalog.=) $1"
+		" AND ($2 IS NULL OR routing_key OPERATOR(pg_catalog.=) $2)"
+		" AND id OPERATOR(pg_catalog.>=) $3 AND id OPERATOR(pg_catalog.<=) $4 ORDER BY id LIMIT $5",
+		5, {TEXTOID, TEXTOID, INT8OID, INT8OID, INT8OID}
+	};
+	Datum		values[] = {
+		CStringGetTextDatum(pg_any_to_server(exchange, strlen(exchange), PG_UTF8)),
+		queue ? CStringGetTextDatum(pg_any_to_server(queue, strlen(queue), PG_UTF8)) : (Datum) 0,
+		Int64GetDatum(from), Int64GetDatum(upto), Int64GetDatum(limit)
+	};
+
+	db_execute(&statement, values, queue ? "     " : " n   ", 0, SPI_OK_SELECT);
+	return offer_rows(limit, reader, arg);
+}
+
+StoreScan
+store_scan_due(TimestampTz after, TimestampTz upto, int limit, StoreReader reader, void *arg)
+{
+	static DbStatement statement = {
+		ROW_SELECT " AND not_before OPERATOR(pg_catalog.>) $1 AND not_before OPERATOR(pg_catalog.<=) $2"
+		" ORDER BY not_before, id LIMIT $3",
+		3, {TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID}
+	};
+	Datum		values[] = {TimestampTzGetDatum(after), TimestampTzGetDatum(upto), Int64GetDatum(limit)};
+
+	db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
+	return offer_rows(limit, reader, arg);
+}
+
+/*
+ * Offer what the last statement returned.  The scan is complete when the
+ * statement found less than its limit and the reader refused nothing.
+ */
+static StoreScan
+offer_rows(long limit, StoreReader reader, void *arg)
+{
+	SPITupleTable *rows = SPI_tuptable;
+	uint64		count = SPI_processed;
+	StoreScan	scan = {0, (long) count < limit};
+
+	for (uint64 i = 0; i < count; i++)
+	{
+		OutboxRow	row = {0};
+		bool		isnull;
+		Datum		body;
+		TransactionId locker;
+
+		offered.tuple = rows->vals[i];
+		offered.desc = rows->tupdesc;
+		read_row(offered.tuple, offered.desc, &row);
+
+		locker = DatumGetTransactionId(SPI_getbinval(offered.tuple, offered.desc, COL_XMAX, &isnull));
+		body = SPI_getbinval(offered.tuple, offered.desc, COL_BODY, &isnull);
+
+		row.locked = TransactionIdIsValid(locker) && !can_lock(row.id);
+		if (!reader(arg, &row, toast_raw_datum_size(body) - VARHDRSZ))
+		{
+			scan.complete = false;
+			break;
+		}
+		scan.last_id = row.id;
+	}
+	SPI_freetuptable(rows);
+	return scan;
+}
+
+static bool
+can_lock(int64 id)
+{
+	static DbStatement statement = {
+		"SELECT 1 FROM acemq.outbox WHERE id OPERATOR(pg_catalog.=) $1 FOR UPDATE SKIP LOCKED",
+		1, {INT8OID}
+	};
+	Datum		values[] = {Int64GetDatum(id)};
+	bool		got = db_execute(&statement, values, NULL, 1, SPI_OK_SELECT) > 0;
+
+	SPI_freetuptable(SPI_tuptable);
+	return got;
+}
+
+static void
+read_row(HeapTuple tuple, TupleDesc desc, OutboxRow *row)
+{
+	bool		isnull;
+	Datum		headers;
+
+	row->id = read_int(tuple, desc, COL_ID, INT8OID, 0);
+	row->created_at = read_time(tuple, desc, COL_CREATED_AT);
+	row->not_before = read_time(tuple, desc, COL_NOT_BEFORE);
+	row->next_attempt_at = read_time(tuple, desc, COL_NEXT_ATTEMPT_AT);
+	row->leased_until = read_time(tuple, desc, COL_LEASED_UNTIL);
+	row->attempts = (int) read_int(tuple, desc, COL_ATTEMPTS, INT4OID, 0);
+	row->version = (int) read_int(tuple, desc, COL_VERSION, INT4OID, 1);
+	row->expiration = read_int(tuple, desc, COL_EXPIRATION, INT8OID, -1);
+	row->priority = (int) read_int(tuple, desc, COL_PRIORITY, INT2OID, -1);
+	row->persistent = DatumGetBool(SPI_getbinval(tuple, desc, COL_PERSISTENT, &isnull));
+	row->message_id = read_text(tuple, desc, COL_MESSAGE_ID);
+	row->exchange = read_text(tuple, desc, COL_EXCHANGE);
+	row->routing_key = read_text(tuple, desc, COL_ROUTING_KEY);
+	row->content_type = read_text(tuple, desc, COL_CONTENT_TYPE);
+	row->type = read_text(tuple, desc, COL_TYPE);
+	row->origin = read_text(tuple, desc, COL_ORIGIN);
+	row->correlation_id = read_text(tuple, desc, COL_CORRELATION_ID);
+	row->causation_id = read_text(tuple, desc, COL_CAUSATION_ID);
+	row->reply_to = read_text(tuple, desc, COL_REPLY_TO);
+	row->ordering_key = read_text(tuple, desc, COL_ORDERING_KEY);
+	headers = SPI_getbinval(tuple, desc, COL_HEADERS, &isnull);
+	row->headers = isnull ? NULL : DatumGetJsonbP(headers);
+}
+
+static TimestampTz
+read_time(HeapTuple tuple, TupleDesc desc, int column)
+{
+	bool		isnull;
+	Datum		value = SPI_getbinval(tuple, desc, column, &isnull);
+
+	return isnull ? 0 : DatumGetTimestampTz(value);
+}
+
+static int64
+read_int(HeapTuple tuple, TupleDesc desc, int column, Oid type, int64 if_null)
+{
+	bool		isnull;
+	Datum		value = SPI_getbinval(tuple, desc, column, &isnull);
+
+	if (isnull)
+		return if_null;
+	switch (type)
+	{
+		case INT2OID:
+			return DatumGetInt16(value);
+		case INT4OID:
+			return DatumGetInt32(value);
+		default:
+			return DatumGetInt64(value);
+	}
+}
+
+/*
+ * As UTF-8, whatever the database encoding.  outbox_add has made sure that
+ * names convert; a row put in by hand may hold one that does not, and must not
+ * stop the others: it goes out byte for byte, and the broker decides.
+ */
+static char *
+to_utf8(char *string)
+{
+	int			from = GetDatabaseEncoding();
+	int			len = strlen(string);
+	Oid			conversion;
+	char	   *converted;
+
+	if (from == PG_UTF8 || from == PG_SQL_ASCII || len == 0)
+		return string;
+	conversion = FindDefaultConversionProc(from, PG_UTF8);
+	if (!OidIsValid(conversion))
+		return string;
+	converted = palloc(len * MAX_CONVERSION_GROWTH + 1);
+	if (pg_do_encoding_conversion_buf(conversion, from, PG_UTF8, (unsigned char *) string, len,
+									  (unsigned char *) converted, len * MAX_CONVERSION_GROWTH + 1, true) < len)
+		return string;
+	return converted;
+}
+
+static char *
+read_text(HeapTuple tuple, TupleDesc desc, int column)
+{
+	bool		isnull;
+	Datum		value = SPI_getbinval(tuple, desc, column, &isnull);
+
+	return isnull ? NULL : to_utf8(TextDatumGetCString(value));
+}
+
+/* ---- keeping a row ---- */
+
+static char *
+copy_text(char **next, const char *text)
+{
+	Size		len;
+	char	   *copy;
+
+	if (text == NULL)
+		return NULL;
+	len = strlen(text) + 1;
+	copy = *next;
+	memcpy(copy, text, len);
+	*next += len;
+	return copy;
+}
+
+static Size
+text_size(const char *text)
+{
+	return text ? strlen(text) + 1 : 0;
+}
+
+/* One chunk for the struct, the headers, the texts and the body, so that a row costs one palloc and one pfree. */
+OutboxRow *
+store_keep_row(const OutboxRow *row, MemoryContext context)
+{
+	bool		isnull;
+	struct varlena *stored = (struct varlena *)
+		DatumGetPointer(SPI_getbinval(offered.tuple, offered.desc, COL_BODY, &isnull));
+	struct varlena *body = pg_detoast_datum_packed(stored);
+	Size		body_len = VARSIZE_ANY_EXHDR(body);
+	Size		headers_len = row->headers ? MAXALIGN(VARSIZE(row->headers)) : 0;
+	Size		size;
+	OutboxRow  *copy;
+	char	   *next;
+
+	size = MAXALIGN(sizeof(OutboxRow)) + headers_len + text_size(row->message_id) + text_size(row->exchange) +
+		text_size(row->routing_key) + text_size(row->content_type) + text_size(row->type) + text_size(row->origin) +
+		text_size(row->correlation_id) + text_size(row->causation_id) + text_size(row->reply_to) +
+		text_size(row->ordering_key) + body_len;
+	copy = MemoryContextAllocHuge(context, size);
+	*copy = *row;
+	next = (char *) copy + MAXALIGN(sizeof(OutboxRow));
+	if (row->headers)
+	{
+		copy->headers = (Jsonb *) next;
+		memcpy(next, row->headers, VARSIZE(row->headers));
+		next += headers_len;
+	}
+	copy->message_id = copy_text(&next, row->message_id);
+	copy->exchange = copy_text(&next, row->exchange);
+	copy->routing_key = copy_text(&next, row->routing_key);
+	copy->content_type = copy_text(&next, row->content_type);
+	copy->type = copy_text(&next, row->type);
+	copy->origin = copy_text(&next, row->origin);
+	copy->correlation_id = copy_text(&next, row->correlation_id);
+	copy->causation_id = copy_text(&next, row->causation_id);
+	copy->reply_to = copy_text(&next, row->reply_to);
+	copy->ordering_key = copy_text(&next, row->ordering_key);
+	copy->body = next;
+	copy->body_len = body_len;
+	memcpy(next, VARDATA_ANY(body), body_len);
+
+	if (body != stored)
+		pfree(body);
+	return copy;
+}
+
+/* ---- small readers ---- */
+
+/* The first column of the only row of the last statement; if_null for null or no row. */
+static Datum
+single_value(bool *isnull)
+{
+	Datum		value = (Datum) 0;
+
+	*isnull = true;
+	if (SPI_processed > 0)
+		value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, isnull);
+	return value;
+}
+
+TimestampTz
+store_next_due(TimestampTz after)
+{
+	static DbStatement statement = {
+		"SELECT not_before FROM acemq.outbox WHERE retired_at IS NULL AND published_at IS NULL"
+		" AND not_before OPERATOR(pg_catalog.>) $1 ORDER BY not_before LIMIT 1",
+		1, {TIMESTAMPTZOID}
+	};
+	Datum		values[] = {TimestampTzGetDatum(after)};
+	bool		isnull;
+	Datum		value;
+
+	db_execute(&statement, values, NULL, 1, SPI_OK_SELECT);
+	value = single_value(&isnull);
+	return isnull ? 0 : DatumGetTimestampTz(value);
+}
+
+int64
+store_first_id(int64 from)
+{
+	static DbStatement statement = {
+		"SELECT id FROM acemq.outbox WHERE retired_at IS NULL AND published_at IS NULL"
+		" AND id OPERATOR(pg_catalog.>=) $1 ORDER BY id LIMIT 1",
+		1, {INT8OID}
+	};
+	Datum		values[] = {Int64GetDatum(from)};
+	bool		isnull;
+	Datum		value;
+
+	db_execute(&statement, values, NULL, 1, SPI_OK_SELECT);
+	value = single_value(&isnull);
+	return isnull ? 0 : DatumGetInt64(value);
+}
+
+TimestampTz
+store_oldest(int64 from)
+{
+	static DbStatement statement = {
+		"SELECT created_at FROM acemq.outbox WHERE retired_at IS NULL AND published_at IS NULL AND not_before IS NULL"
+		" AND id OPERATOR(pg_catalog.>=) $1 ORDER BY id LIMIT 1",
+		1, {INT8OID}
+	};
+	Datum		values[] = {Int64GetDatum(from)};
+	bool		isnull;
+	Datum		value;
+
+	db_execute(&statement, values, NULL, 1, SPI_OK_SELECT);
+	value = single_value(&isnull);
+	return isnull ? 0 : DatumGetTimestampTz(value);
+}
+
+int64
+store_last_id(void)
+{
+	static DbStatement statement = {"SELECT id FROM acemq.outbox ORDER BY id DESC LIMIT 1", 0, {0}};
+	bool		isnull;
+	Datum		value;
+
+	db_execute(&statement, NULL, NULL, 1, SPI_OK_SELECT);
+	value = single_value(&isnull);
+	return isnull ? 0 : DatumGetInt64(value);
+}
+
+void
+store_count(int64 from, int64 upto, int64 *pending, int64 *retired)
+{
+	static DbStatement statement = {
+		"SELECT pg_catalog.count(*) FILTER (WHERE retired_at IS NULL),"
+		" pg_catalog.count(*) FILTER (WHERE retired_at IS NOT NULL) FROM acemq.outbox"
+		" WHERE published_at IS NULL AND id OPERATOR(pg_catalog.>=) $1 AND id OPERATOR(pg_catalog.<=) $2",
+		2, {INT8OID, INT8OID}
+	};
+	Datum		values[] = {Int64GetDatum(from), Int64GetDatum(upto)};
+	bool		isnull;
+
+	db_execute(&statement, values, NULL, 1, SPI_OK_SELECT);
+	*pending = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	*retired = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
+}
+
+bool
+store_prepared_exists(void)
+{
+	static DbStatement statement = {
+		"SELECT 1 FROM pg_catalog.pg_prepared_xacts WHERE database OPERATOR(pg_catalog.=) pg_catalog.current_database() LIMIT 1",
+		0, {0}
+	};
+
+	return db_execute(&statement, NULL, NULL, 1, SPI_OK_SELECT) > 0;
+}
+
+/*
+ * The table has one row, two in a restored copy, so it is read as a heap scan:
+ * this is asked in every turn that reads rows, and an idle worker should cost
+ * one statement per poll.
+ */
+StoreFence
+store_fence(void)
+{
+	Oid			table = get_relname_relid("identity", get_namespace_oid(ACEMQ_SCHEMA, false));
+	Relation	rel = table_open(table, AccessShareLock);
+	TableScanDesc scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	StoreFence	fence = STORE_OWN;
+	bool		own_row = false;
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		bool		isnull;
+		uint64		system = (uint64) DatumGetInt64(slot_getattr(slot, 1, &isnull));
+		Oid			database = DatumGetObjectId(slot_getattr(slot, 2, &isnull));
+		bool		paused = DatumGetBool(slot_getattr(slot, 3, &isnull));
+
+		if (system != GetSystemIdentifier() || database != MyDatabaseId)
+			fence = STORE_FOREIGN;
+		else
+		{
+			own_row = true;
+			if (paused && fence == STORE_OWN)
+				fence = STORE_PAUSED;
+		}
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	table_endscan(scan);
+	table_close(rel, NoLock);
+	return own_row ? fence : STORE_FOREIGN;
+}

@@ -1,0 +1,414 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay.c
+ *		The relay's turn: signals from backends, the broker, the table, and
+ *		when to be called again.
+ *
+ *		relay_fetch.c    table  -> memory
+ *		relay_publish.c  memory -> broker
+ *		relay_outcome.c  broker -> memory
+ *		relay_settle.c   memory -> table
+ *
+ * Glossary.  On the wire: published, no outcome yet.  Window: rows on the wire
+ * and confirmed rows whose delete is not flushed.  Lane: see lanes.h.  Left:
+ * rows of a lane that were passed over and have to be read again.
+ *
+ * May depend on: relay_internal.h, outbox_store.h, durability.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "relay_internal.h"
+
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "durability.h"
+#include "guc.h"
+#include "outbox_store.h"
+
+#define POLL_STRETCH_MAX 10
+#define SWEEP_EVERY_MS 600000
+#define SUMMARY_EVERY_MS 1000
+#define STANDBY_LOOK_MS 10
+#define CONFIRM_LOOK_MS 500
+
+static void inherit_entries(Relay *relay);
+static void drop_inherited(Relay *relay);
+static void take_wake_up(Relay *relay);
+static bool poll_is_due(Relay *relay);
+static void keep_connection(Relay *relay);
+static void release_lanes(Relay *relay);
+static bool database_turn_is_due(Relay *relay, bool polled);
+static void show_state(Relay *relay);
+static void summarize(Relay *relay);
+static void ms_after(TimestampTz *at, TimestampTz now, int64 ms);
+
+Relay *
+relay_create(MemoryContext parent, AcemqSlot *slot)
+{
+	MemoryContext context = AllocSetContextCreate(parent, "acemq relay", ALLOCSET_DEFAULT_SIZES);
+	Relay	   *relay = MemoryContextAllocZero(context, sizeof(Relay));
+	HASHCTL		control = {0};
+
+	relay->context = context;
+	relay->rows_context = AllocSetContextCreate(context, "acemq rows", ALLOCSET_DEFAULT_SIZES);
+	relay->turn_context = AllocSetContextCreate(context, "acemq turn", ALLOCSET_DEFAULT_SIZES);
+	relay->slot = slot;
+	relay->link = link_create(context, slot);
+	relay->lanes = lanes_create(context);
+	dlist_init(&relay->all);
+	dlist_init(&relay->confirmed);
+	dlist_init(&relay->failed);
+
+	control.keysize = sizeof(int64);
+	control.entrysize = sizeof(int64) + sizeof(OutboxRow *);
+	control.hcxt = context;
+	relay->by_id = hash_create("acemq rows by id", 1024, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	relay_forget_proven(relay);
+	inherit_entries(relay);
+
+	relay->next_id = 1;
+	relay->fetch_wanted = true;
+	relay->rows_per_scan = 1000;
+	relay->due_read = PG_INT64_MIN + 1;
+	relay->poll_delay_ms = acemq_poll_interval;
+	relay->sweep_at = GetCurrentTimestamp() + SWEEP_EVERY_MS * INT64CONST(1000);
+	pg_atomic_write_u32(&slot->pending_approximate, 1);
+	pg_atomic_write_u64(&slot->in_flight, 0);
+	return relay;
+}
+
+/*
+ * A worker that died leaves the ids it held.  They may be in the broker, so
+ * outbox_cancel goes on refusing them until we have read the table once.
+ */
+static void
+inherit_entries(Relay *relay)
+{
+	relay->free_entries = MemoryContextAlloc(relay->context, sizeof(int) * ACEMQ_MAX_ROWS_IN_MEMORY);
+	relay->inherited = MemoryContextAlloc(relay->context, sizeof(int) * ACEMQ_MAX_ROWS_IN_MEMORY);
+	for (int i = ACEMQ_MAX_ROWS_IN_MEMORY - 1; i >= 0; i--)
+	{
+		if (pg_atomic_read_u64(&relay->slot->fetched[i]) == 0)
+			relay->free_entries[relay->nfree_entries++] = i;
+		else
+			relay->inherited[relay->ninherited++] = i;
+	}
+}
+
+static void
+drop_inherited(Relay *relay)
+{
+	while (relay->ninherited > 0)
+	{
+		int			entry = relay->inherited[--relay->ninherited];
+
+		pg_atomic_write_u64(&relay->slot->fetched[entry], 0);
+		relay->free_entries[relay->nfree_entries++] = entry;
+	}
+}
+
+bool
+relay_may_run(Relay *relay)
+{
+	return acemq_relay && relay->fence_known && relay->fence == STORE_OWN;
+}
+
+bool
+relay_may_fetch(Relay *relay)
+{
+	BrokerConn *conn = link_conn(relay->link);
+
+	return relay_may_run(relay) && conn && !broker_is_blocked(conn) && relay_wants_rows(relay) && relay_has_room(relay);
+}
+
+bool
+relay_step(Relay *relay)
+{
+	bool		polled;
+	MemoryContext caller;
+
+	MemoryContextReset(relay->turn_context);
+	caller = MemoryContextSwitchTo(relay->turn_context);
+	relay->now = GetCurrentTimestamp();
+
+	take_wake_up(relay);
+	polled = poll_is_due(relay);
+	keep_connection(relay);
+	release_lanes(relay);
+
+	if (database_turn_is_due(relay, polled))
+	{
+		relay_database_turn(relay);
+		if (relay->caught_up && relay->nranges == 0)
+			drop_inherited(relay);
+		relay->now = GetCurrentTimestamp();
+	}
+
+	if (relay_may_run(relay) && link_conn(relay->link))
+	{
+		relay->confirmed_upto = durability_confirmed();
+		relay_publish(relay);
+	}
+	show_state(relay);
+	MemoryContextSwitchTo(caller);
+	return database_turn_is_due(relay, false);
+}
+
+/* Flag before table: a commit after this sets the flag and the latch again. */
+static void
+take_wake_up(Relay *relay)
+{
+	AcemqSlot  *slot = relay->slot;
+	AcemqRange	late[ACEMQ_LATE_RANGES];
+	int			nlate;
+
+	if (pg_atomic_exchange_u32(&slot->wake, 0) != 0)
+	{
+		relay->fetch_wanted = true;
+		relay->poll_delay_ms = acemq_poll_interval;
+		relay->poll_at = Min(relay->poll_at, relay->now + relay->poll_delay_ms * 1000);
+		/* relay_pause and relay_resume come this way too: have a look at the fence. */
+		if (!relay_may_run(relay))
+			relay->poll_at = relay->now;
+	}
+
+	SpinLockAcquire(&slot->late_mutex);
+	nlate = slot->nlate;
+	memcpy(late, slot->late, sizeof(AcemqRange) * nlate);
+	slot->nlate = 0;
+	SpinLockRelease(&slot->late_mutex);
+	for (int i = 0; i < nlate; i++)
+		relay_add_range(relay, late[i].lo, late[i].hi);
+}
+
+/* When the list is full the last range grows: reading too much is only slower. */
+static void
+add_range(AcemqRange *ranges, int *count, int64 lo, int64 hi)
+{
+	if (lo > hi)
+		return;
+	if (*count == RELAY_MAX_RANGES)
+	{
+		AcemqRange *last = &ranges[*count - 1];
+
+		last->lo = Min(last->lo, (uint64) lo);
+		last->hi = Max(last->hi, (uint64) hi);
+		return;
+	}
+	ranges[*count].lo = lo;
+	ranges[*count].hi = hi;
+	(*count)++;
+}
+
+void
+relay_add_range(Relay *relay, int64 lo, int64 hi)
+{
+	add_range(relay->ranges, &relay->nranges, lo, hi);
+}
+
+void
+relay_note_locked(Relay *relay, int64 id)
+{
+	add_range(relay->locked, &relay->nlocked, id, id);
+}
+
+/*
+ * The safety net: prepared transactions, rows that came by replication or by
+ * hand, locked rows.  Stretched while nothing happens.
+ */
+static bool
+poll_is_due(Relay *relay)
+{
+	if (relay->now < relay->poll_at)
+		return false;
+
+	relay->fetch_wanted = true;
+	for (int i = 0; i < relay->nlocked; i++)
+		relay_add_range(relay, relay->locked[i].lo, relay->locked[i].hi);
+	if (relay->now >= relay->sweep_at)
+	{
+		relay_add_range(relay, 1, relay->next_id - 1);
+		ms_after(&relay->sweep_at, relay->now, SWEEP_EVERY_MS);
+	}
+
+	if (relay->nrows > 0 || relay->nlocked > 0 || relay->prepared_seen)
+		relay->poll_delay_ms = acemq_poll_interval;
+	else
+		relay->poll_delay_ms = Min(relay->poll_delay_ms * 2, (int64) acemq_poll_interval * POLL_STRETCH_MAX);
+	relay->nlocked = 0;
+	relay->upkeep_at = Min(relay->upkeep_at, relay->now);
+	ms_after(&relay->poll_at, relay->now, relay->poll_delay_ms);
+	return true;
+}
+
+static void
+keep_connection(Relay *relay)
+{
+	if (relay_may_run(relay))
+		link_ensure(relay->link, relay->now);
+	else if (link_conn(relay->link) && (relay->fence == STORE_FOREIGN || relay->on_wire == 0))
+	{
+		/* Paused: what is on the wire is waited for.  Fenced: this copy must not talk to the broker at all. */
+		relay_lost(relay, NULL);
+		return;
+	}
+	if (link_conn(relay->link) == NULL)
+		return;
+
+	link_pump(relay->link);
+	relay_take_events(relay);
+	if (link_conn(relay->link) && broker_is_lost(link_conn(relay->link)))
+		relay_lost(relay, broker_lost_reason(link_conn(relay->link)));
+	if (link_conn(relay->link))
+		relay_check_confirm_timeout(relay);
+}
+
+static void
+release_lanes(Relay *relay)
+{
+	Lane	   *lane;
+
+	while ((lane = lanes_next_released(relay->lanes, relay->now)) != NULL)
+		lane_forget_if_unused(relay->lanes, lane);
+}
+
+static bool
+database_turn_is_due(Relay *relay, bool polled)
+{
+	if (relay->db_skipped && relay->now < relay->retry_db_at)
+		return false;
+	return polled || !relay->fence_known || relay->db_skipped || relay->nfailed > 0 || relay->upkeep_more ||
+		relay_settle_is_due(relay) || relay_may_fetch(relay);
+}
+
+void
+relay_config_changed(Relay *relay)
+{
+	if (link_settings_changed(relay->link) && link_conn(relay->link))
+		relay_lost(relay, "settings of the connection changed");
+	link_reread_settings(relay->link);
+	relay->poll_at = 0;
+}
+
+pgsocket
+relay_socket(Relay *relay)
+{
+	return link_conn(relay->link) ? broker_socket(link_conn(relay->link)) : PGINVALID_SOCKET;
+}
+
+bool
+relay_wants_write(Relay *relay)
+{
+	return relay->socket_full && link_conn(relay->link) && !broker_is_blocked(link_conn(relay->link));
+}
+
+static void
+ms_after(TimestampTz *at, TimestampTz now, int64 ms)
+{
+	*at = now + ms * 1000;
+}
+
+static void
+earliest(TimestampTz *deadline, TimestampTz at)
+{
+	if (at != 0 && at < *deadline)
+		*deadline = at;
+}
+
+TimestampTz
+relay_next_deadline(Relay *relay)
+{
+	TimestampTz deadline = relay->poll_at;
+
+	if (relay_may_run(relay))
+		earliest(&deadline, link_next_try_at(relay->link));
+	if (link_conn(relay->link))
+	{
+		earliest(&deadline, relay->now + (int64) Max(acemq_heartbeat, 1) * USECS_PER_SEC / 2);
+		earliest(&deadline, lanes_next_release_at(relay->lanes));
+		if (relay->next_due > relay->now)
+			earliest(&deadline, relay->next_due);
+		if (relay->on_wire > 0)
+			earliest(&deadline, relay->now + CONFIRM_LOOK_MS * INT64CONST(1000));
+	}
+	if (relay->db_skipped)
+		earliest(&deadline, relay->retry_db_at);
+	else
+		earliest(&deadline, relay_settle_due_at(relay));
+	if (relay->waits_for_standby)
+		earliest(&deadline, relay->now + STANDBY_LOOK_MS * INT64CONST(1000));
+	return deadline;
+}
+
+void
+relay_shutdown(Relay *relay)
+{
+	link_drop(relay->link, NULL, true);
+	MemoryContextDelete(relay->context);
+}
+
+/* ---- what status shows ---- */
+
+static void
+show_state(Relay *relay)
+{
+	AcemqState	state;
+
+	if (!relay->fence_known)
+		state = ACEMQ_STATE_STARTING;
+	else if (relay->fence == STORE_FOREIGN)
+		state = ACEMQ_STATE_FENCED;
+	else if (!relay_may_run(relay))
+		state = ACEMQ_STATE_PAUSED;
+	else if (link_conn(relay->link) == NULL)
+		state = ACEMQ_STATE_DISCONNECTED;
+	else if (broker_is_blocked(link_conn(relay->link)))
+		state = ACEMQ_STATE_BLOCKED;
+	else
+		state = relay->nrows > 0 ? ACEMQ_STATE_RELAYING : ACEMQ_STATE_IDLE;
+
+	if (pg_atomic_read_u32(&relay->slot->state) != (uint32) state)
+	{
+		if (state == ACEMQ_STATE_FENCED)
+			ereport(WARNING,
+					(errmsg("acemq: this database is a copy of another one and does not relay"),
+					 errhint("Call acemq.relay_resume() if it is meant to talk to the broker.")));
+		acemq_slot_set_state(relay->slot, state);
+		ConditionVariableBroadcast(&relay->slot->progress);
+	}
+	pg_atomic_write_u64(&relay->slot->in_flight, relay->on_wire);
+	if (relay->now >= relay->summary_at || (relay->nrows == 0 && hash_get_num_entries(relay->lanes->lanes) == 0))
+		summarize(relay);
+}
+
+/* The oldest row we know of, and the lane that has been held longest. */
+static void
+summarize(Relay *relay)
+{
+	TimestampTz oldest = relay->oldest_unread;
+	Lane	   *lane;
+	Lane	   *longest = NULL;
+	HASH_SEQ_STATUS status;
+
+	ms_after(&relay->summary_at, relay->now, SUMMARY_EVERY_MS);
+	if (!dlist_is_empty(&relay->all))
+	{
+		TimestampTz first = dlist_head_element(OutboxRow, all, &relay->all)->created_at;
+
+		oldest = oldest == 0 ? first : Min(oldest, first);
+	}
+	hash_seq_init(&status, relay->lanes->lanes);
+	while ((lane = hash_seq_search(&status)) != NULL)
+	{
+		if (lane->left_from == 0)
+			continue;
+		oldest = oldest == 0 ? lane->left_created_at : Min(oldest, lane->left_created_at);
+		if (lane->held && (longest == NULL || lane->left_created_at < longest->left_created_at))
+			longest = lane;
+	}
+	pg_atomic_write_u64(&relay->slot->oldest, (uint64) oldest);
+	acemq_slot_set_held_by(relay->slot, longest ? psprintf("lane \"%s\", row %lld", longest->name,
+														   (long long) longest->held_row) : "");
+}

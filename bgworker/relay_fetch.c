@@ -1,0 +1,497 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay_fetch.c
+ *		Table -> memory: which ids to read, and what to keep of them.
+ *
+ * The forward scan goes up the primary key and never looks back, so a table
+ * full of dead rows costs it nothing.  What it passed before it was committed
+ * comes back as a late range: a committing backend compares its ids with
+ * AcemqSlot.scan_cursor, which is raised to the maximum before the snapshot of
+ * a scan is taken.  So a row is either visible to that snapshot, or its
+ * backend sees the raised cursor and reports it (shmem.h, wake.h).
+ *
+ * outbox_cancel agrees with us through AcemqSlot.fetch_epoch (odd while rows
+ * are being read) and AcemqSlot.fetched (ids in memory): it locks its row
+ * first and looks at these two afterwards, we make the epoch odd first and look
+ * at row locks (xmax) afterwards, so one of us sees the other.
+ *
+ * Four sources, in this order: ranges (late committers, sweeps), lanes of which
+ * rows were left in the table, rows that have become due, the forward scan.
+ *
+ * May depend on: relay_internal.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "relay_internal.h"
+
+#include "outbox_store.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "guc.h"
+
+/* Rows of a strict lane that wait in memory: enough to keep it busy between two reads. */
+#define STRICT_LANE_WAITING 32
+/* A pipelined lane that has its share of memory but got no confirm for so long does not stop the forward scan any more. */
+#define LANE_STALLED_MS 250
+/* Rows offered per scan at most, and at least; lanes read per turn. */
+#define ROWS_PER_SCAN 2000
+#define ROWS_PER_SCAN_MIN 64
+#define LANES_PER_TURN 64
+
+typedef enum FetchSource
+{
+	SOURCE_RANGE,
+	SOURCE_LANE,
+	SOURCE_DUE,
+	SOURCE_FORWARD
+} FetchSource;
+
+typedef struct FetchState
+{
+	Relay	   *relay;
+	FetchSource source;
+	Lane	   *lane;			/* SOURCE_LANE: the lane being read */
+	bool		full;			/* memory is full: no more reading in this turn */
+	int			offered;
+	int			kept;
+} FetchState;
+
+typedef struct ById
+{
+	int64		id;				/* hash key: must be first */
+	OutboxRow  *row;
+} ById;
+
+static bool admit_row(void *arg, const OutboxRow *row, Size body_len);
+static bool stays_in_table(FetchState *state, Lane *lane, const OutboxRow *row);
+static bool lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_with);
+static bool memory_allows(FetchState *state, Size body_len);
+static int	lane_share(const Lane *lane);
+static void keep_row(FetchState *state, Lane *lane, const OutboxRow *row);
+static void fetch_ranges(FetchState *state);
+static void fetch_lanes(FetchState *state);
+static void fetch_due(FetchState *state);
+static void fetch_forward(FetchState *state);
+static void requeue_due_rows(Relay *relay);
+
+int
+relay_waiting(Relay *relay)
+{
+	return relay->nrows - relay->on_wire - relay->nconfirmed - relay->nfailed;
+}
+
+/* Reading pays when there is room for a good part of a window. */
+bool
+relay_has_room(Relay *relay)
+{
+	Size		budget = (Size) acemq_max_in_flight_bytes * 1024;
+
+	if (relay->big_row_waits)
+		return relay->nrows == 0;
+	return relay_waiting(relay) <= acemq_max_in_flight / 4 && relay->nfree_entries > 0 &&
+		(relay->bytes < budget || relay->nrows == 0);
+}
+
+/* There is something to read, and reading it would get further. */
+bool
+relay_wants_rows(Relay *relay)
+{
+	dlist_iter	iter;
+
+	if (relay->fetch_wanted || !relay->caught_up || relay->nranges > 0)
+		return true;
+	if (relay->next_due != 0 && relay->next_due <= relay->now)
+		return true;
+	dlist_foreach(iter, &relay->lanes->left)
+	{
+		Lane	   *lane = dlist_container(Lane, left, iter.cur);
+
+		if (lane->nwaiting <= lane_share(lane) / 2)
+			return true;
+	}
+	return false;
+}
+
+/* Inside db_run(). */
+void
+relay_fetch(Relay *relay)
+{
+	FetchState	state = {.relay = relay};
+	AcemqSlot  *slot = relay->slot;
+
+	pg_atomic_fetch_add_u32(&slot->fetch_epoch, 1);
+	pg_atomic_write_u64(&slot->scan_cursor, PG_UINT64_MAX);
+	pg_memory_barrier();
+
+	relay->big_row_waits = false;
+	relay->nrequeue = 0;
+	relay->requeue = palloc(sizeof(int64) * ROWS_PER_SCAN);
+
+	fetch_ranges(&state);
+	if (!state.full)
+		fetch_lanes(&state);
+	if (!state.full)
+		fetch_due(&state);
+	if (!state.full)
+		fetch_forward(&state);
+	requeue_due_rows(relay);
+}
+
+/* ---- sources ---- */
+
+static void
+fetch_ranges(FetchState *state)
+{
+	Relay	   *relay = state->relay;
+
+	state->source = SOURCE_RANGE;
+	while (relay->nranges > 0 && !state->full)
+	{
+		AcemqRange *range = &relay->ranges[relay->nranges - 1];
+		int64		upto = Min((int64) range->hi, relay->next_id - 1);
+		int64		step = Min(upto, (int64) range->lo + RELAY_ID_STEP - 1);
+		StoreScan	scan;
+
+		if ((int64) range->lo > upto)
+		{
+			relay->nranges--;
+			continue;
+		}
+		scan = store_scan_ids(range->lo, step, ROWS_PER_SCAN, admit_row, state);
+		if (!scan.complete)
+			range->lo = Max((int64) range->lo, scan.last_id + 1);
+		else if (step < upto)
+		{
+			int64		next = scan.last_id ? step + 1 : store_first_id(step + 1);
+
+			range->lo = next ? (uint64) next : (uint64) upto + 1;
+			break;				/* one step per turn: the sockets wait */
+		}
+		else
+			range->lo = upto + 1;
+	}
+}
+
+static void
+fetch_lanes(FetchState *state)
+{
+	Relay	   *relay = state->relay;
+	LaneTable  *lanes = relay->lanes;
+
+	state->source = SOURCE_LANE;
+	for (int n = Min(lanes->nleft, LANES_PER_TURN); n > 0 && lanes->nleft > 0 && !state->full; n--)
+	{
+		Lane	   *lane = dlist_head_element(Lane, left, &lanes->left);
+		int64		last = relay->next_id - 1;
+		int64		upto = Min(last, lane->left_from + RELAY_ID_STEP - 1);
+		StoreScan	scan;
+
+		dlist_move_tail(&lanes->left, &lane->left);
+		if (lane->nwaiting > lane_share(lane) / 2)
+			continue;
+
+		state->lane = lane;
+		if (lane->kind == LANE_ORDERING_KEY)
+		{
+			upto = last;
+			scan = store_scan_key(lane->name, lane->left_from, last, STRICT_LANE_WAITING, admit_row, state);
+		}
+		else
+			scan = store_scan_exchange(lane->kind == LANE_EXCHANGE ? lane->name : "",
+									   lane->kind == LANE_QUEUE ? lane->name : NULL,
+									   lane->left_from, upto, ROWS_PER_SCAN, admit_row, state);
+
+		/* A row that is not to be sent yet has held the lane: reading goes on from there later. */
+		if (lane->held)
+		{
+			lane_left_read(lanes, lane, 0);
+			lane_leave_from(lanes, lane, lane->held_row, lane->left_created_at);
+			relay_give_back_unsent(relay, lane);
+		}
+		else if (!scan.complete)
+			lane_left_read(lanes, lane, Max(lane->left_from, scan.last_id + 1));
+		else if (upto < last)
+		{
+			int64		next = scan.last_id ? upto + 1 : store_first_id(upto + 1);
+
+			lane_left_read(lanes, lane, next > last ? 0 : next);
+		}
+		else
+			lane_left_read(lanes, lane, 0);
+		lane_forget_if_unused(lanes, lane);
+	}
+	state->lane = NULL;
+}
+
+/*
+ * The clock may be set back: what was due once stays due, so the upper end
+ * never falls.  Rows of one instant are read again until they have left
+ * memory, hence the lower end just below the last one.
+ */
+static void
+fetch_due(FetchState *state)
+{
+	Relay	   *relay = state->relay;
+	TimestampTz upto = Max(relay->now, relay->due_read);
+	StoreScan	scan;
+
+	if (relay->next_due == 0 || relay->next_due > upto)
+		return;
+	state->source = SOURCE_DUE;
+	scan = store_scan_due(relay->next_due - 1, upto, ROWS_PER_SCAN + relay->nrows, admit_row, state);
+	if (scan.complete)
+	{
+		relay->due_read = upto;
+		relay->next_due = store_next_due(upto);
+	}
+}
+
+static void
+fetch_forward(FetchState *state)
+{
+	Relay	   *relay = state->relay;
+	StoreScan	scan;
+
+	state->source = SOURCE_FORWARD;
+	state->offered = state->kept = 0;
+	scan = store_scan_ids(relay->next_id, PG_INT64_MAX, relay->rows_per_scan, admit_row, state);
+	if (scan.last_id >= relay->next_id)
+		relay->next_id = scan.last_id + 1;
+	relay->caught_up = scan.complete;
+
+	/* Read what fits, unless most of what was read belongs to lanes that are held: then get past them quickly. */
+	if (state->kept * 2 < state->offered)
+		relay->rows_per_scan = ROWS_PER_SCAN;
+	else
+		relay->rows_per_scan = Min(ROWS_PER_SCAN, Max(ROWS_PER_SCAN_MIN, acemq_max_in_flight));
+}
+
+/* ---- one row ---- */
+
+/*
+ * StoreReader.  True: dealt with (in memory, or to be found again later); false: no room, stop before this row.
+ */
+static bool
+admit_row(void *arg, const OutboxRow *row, Size body_len)
+{
+	FetchState *state = arg;
+	Relay	   *relay = state->relay;
+	Lane	   *lane;
+
+	bool		dealt_with;
+
+	state->offered++;
+	if (hash_search(relay->by_id, &row->id, HASH_FIND, NULL) != NULL)
+		return true;
+	if (row->not_before > Max(relay->now, relay->due_read))
+	{
+		if (relay->next_due == 0 || row->not_before < relay->next_due)
+			relay->next_due = row->not_before;
+		return true;
+	}
+
+	if (row->locked)
+	{
+		relay_note_locked(relay, row->id);
+		return true;
+	}
+
+	lane = lane_of_row(relay->lanes, row);
+	if (stays_in_table(state, lane, row))
+		return state->source != SOURCE_LANE || !lane->held;
+	if (!lane_allows(state, lane, row, &dealt_with))
+		return dealt_with;
+	if (!memory_allows(state, body_len))
+	{
+		lane_forget_if_unused(relay->lanes, lane);
+		return false;
+	}
+	keep_row(state, lane, row);
+	state->kept++;
+	return true;
+}
+
+/* Rows that may not go out now: of a held lane, behind rows that were left, not to be tried yet, leased to another relay. */
+static bool
+stays_in_table(FetchState *state, Lane *lane, const OutboxRow *row)
+{
+	Relay	   *relay = state->relay;
+	TimestampTz until = Max(row->next_attempt_at, row->leased_until);
+	bool		reading_lane = state->source == SOURCE_LANE && state->lane == lane;
+
+	if (until > relay->now)
+	{
+		if (!lane->held || row->id < lane->held_row)
+			lane_hold(relay->lanes, lane, row->id, until);
+		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
+		lane->suspect = true;
+		return true;
+	}
+	if (!lane->held && (lane->left_from == 0 || reading_lane))
+	{
+		bool		strict = lane->kind == LANE_ORDERING_KEY;
+
+		if (!strict || lane->nwaiting < STRICT_LANE_WAITING)
+			return false;
+		if (reading_lane)
+			return false;
+	}
+
+	/* A row that is due joins the end of a busy lane, as if it had been added now. */
+	if (row->not_before != 0 && !reading_lane && relay->nrequeue < ROWS_PER_SCAN)
+		relay->requeue[relay->nrequeue++] = row->id;
+	else
+		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
+	return true;
+}
+
+/* How many of its rows may wait in memory. */
+static int
+lane_share(const Lane *lane)
+{
+	return lane->kind == LANE_ORDERING_KEY ? STRICT_LANE_WAITING : Max(acemq_max_in_flight / 2, 1);
+}
+
+/*
+ * A pipelined lane that has its share and moves is waited for: to leave its
+ * rows would mean to read them twice.  One that does not move must not stop
+ * the others.
+ */
+static bool
+lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_with)
+{
+	Relay	   *relay = state->relay;
+	bool		moves = relay->now - lane->last_progress < LANE_STALLED_MS * INT64CONST(1000);
+
+	if (lane->nwaiting < lane_share(lane))
+		return true;
+	*dealt_with = state->source != SOURCE_LANE && !moves;
+	if (*dealt_with)
+		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
+	return false;
+}
+
+static bool
+memory_allows(FetchState *state, Size body_len)
+{
+	Relay	   *relay = state->relay;
+	Size		budget = (Size) acemq_max_in_flight_bytes * 1024;
+
+	if (relay->nrows > 0 && relay->bytes + body_len > budget)
+	{
+		relay->big_row_waits = body_len > budget / 2;
+		state->full = true;
+		return false;
+	}
+	if (relay->nfree_entries == 0 || relay_waiting(relay) >= acemq_max_in_flight)
+	{
+		state->full = true;
+		return false;
+	}
+	return true;
+}
+
+static void
+keep_row(FetchState *state, Lane *lane, const OutboxRow *offered)
+{
+	Relay	   *relay = state->relay;
+	OutboxRow  *row = store_keep_row(offered, relay->rows_context);
+	ById	   *entry = hash_search(relay->by_id, &row->id, HASH_ENTER, NULL);
+
+	entry->row = row;
+	row->held_entry = relay->free_entries[--relay->nfree_entries];
+	pg_atomic_write_u64(&relay->slot->fetched[row->held_entry], (uint64) row->id);
+	dlist_push_tail(&relay->all, &row->all);
+	relay->nrows++;
+	relay->bytes += row->body_len;
+
+	/* 0: not known to be durable yet, set at the end of the turn. */
+	row->durable_at = 0;
+	if (state->source == SOURCE_RANGE && row->not_before == 0)
+		lane_insert_by_id(relay->lanes, lane, row);
+	else
+		lane_append(relay->lanes, lane, row);
+}
+
+static void
+requeue_due_rows(Relay *relay)
+{
+	for (int i = 0; i < relay->nrequeue; i++)
+		if (!store_requeue_due(relay->requeue[i]))
+			relay_note_locked(relay, relay->requeue[i]);
+	if (relay->nrequeue > 0)
+		relay->fetch_wanted = true;
+}
+
+/* ---- letting go of rows ---- */
+
+void
+relay_forget_row(Relay *relay, OutboxRow *row)
+{
+	hash_search(relay->by_id, &row->id, HASH_REMOVE, NULL);
+	pg_atomic_write_u64(&relay->slot->fetched[row->held_entry], 0);
+	relay->free_entries[relay->nfree_entries++] = row->held_entry;
+	dlist_delete(&row->all);
+	relay->nrows--;
+	relay->bytes -= row->body_len;
+	pfree(row);
+}
+
+/*
+ * Forget rows that wait and were never sent: their lane is held, or there is
+ * no broker.  They are found again where they came from, and can be cancelled
+ * until then.
+ */
+static void
+give_back_lane(Relay *relay, Lane *lane, bool lane_will_be_read)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &lane->waiting)
+	{
+		OutboxRow  *row = dlist_container(OutboxRow, node, iter.cur);
+
+		if (row->was_sent)
+			continue;
+		lane_remove_waiting(lane, row);
+		if (lane_will_be_read)
+			lane_leave_from(relay->lanes, lane, row->id, row->created_at);
+		else if (row->not_before != 0)
+		{
+			if (relay->next_due == 0 || row->not_before < relay->next_due)
+				relay->next_due = row->not_before;
+		}
+		else if (row->id + RELAY_ID_STEP < relay->next_id)
+			relay_add_range(relay, row->id, row->id);
+		else
+		{
+			relay->next_id = Min(relay->next_id, row->id);
+			relay->caught_up = false;
+		}
+		relay_forget_row(relay, row);
+	}
+}
+
+void
+relay_give_back_unsent(Relay *relay, Lane *lane)
+{
+	HASH_SEQ_STATUS status;
+	Lane	   *each;
+
+	if (lane)
+	{
+		give_back_lane(relay, lane, true);
+		return;
+	}
+	hash_seq_init(&status, relay->lanes->lanes);
+	while ((each = hash_seq_search(&status)) != NULL)
+	{
+		if (each->nwaiting > 0)
+			give_back_lane(relay, each, each->left_from != 0);
+		lane_forget_if_unused(relay->lanes, each);
+	}
+	/* The cursor must not claim more than will be read again. */
+	pg_atomic_write_u64(&relay->slot->scan_cursor, (uint64) (relay->next_id - 1));
+}

@@ -1,0 +1,251 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay_outcome.c
+ *		What the broker said, and what follows for the row and its lane
+ *		(docs/protocol.md, section 2.3).
+ *
+ * An attempt is charged only for what is pinned on the record itself: it was
+ * returned, nacked, refused by the client, or it closed a channel that it had
+ * for itself.  A lost connection, a closed main channel, a confirm that does
+ * not come cost nobody an attempt: those rows are sent again.
+ *
+ * May depend on: relay_internal.h, src/backoff.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "relay_internal.h"
+
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "backoff.h"
+#include "guc.h"
+
+static void take_event(Relay *relay, const BrokerEvent *event);
+static OutboxRow *row_of_event(Relay *relay, const BrokerEvent *event);
+static void off_the_wire(Relay *relay, OutboxRow *row);
+static void confirmed(Relay *relay, OutboxRow *row);
+static void returned(Relay *relay, OutboxRow *row, const BrokerEvent *event);
+static void unsettled(Relay *relay, OutboxRow *row);
+static void channel_closed(Relay *relay, const BrokerEvent *event);
+static void put_back(Relay *relay, OutboxRow *row);
+
+void
+relay_take_events(Relay *relay)
+{
+	BrokerEvent event;
+
+	while (link_conn(relay->link) && broker_next_event(link_conn(relay->link), &event))
+		take_event(relay, &event);
+}
+
+static void
+take_event(Relay *relay, const BrokerEvent *event)
+{
+	switch (event->kind)
+	{
+		case BROKER_EVENT_CONFIRMED:
+			confirmed(relay, row_of_event(relay, event));
+			break;
+		case BROKER_EVENT_RETURNED:
+			returned(relay, row_of_event(relay, event), event);
+			break;
+		case BROKER_EVENT_NACKED:
+			pg_atomic_fetch_add_u64(&relay->slot->nacked, 1);
+			relay_prove_exchange(relay, ((OutboxRow *) (uintptr_t) event->token)->exchange);
+			relay_fail_row(relay, row_of_event(relay, event), "the broker refused the message (basic.nack)");
+			break;
+		case BROKER_EVENT_CHANNEL_CLOSED:
+			channel_closed(relay, event);
+			break;
+		case BROKER_EVENT_UNSETTLED:
+			unsettled(relay, row_of_event(relay, event));
+			break;
+		case BROKER_EVENT_BLOCKED:
+			ereport(LOG, (errmsg("acemq: the broker has blocked publishing: %s", event->text)));
+			acemq_slot_set_error(relay->slot, event->text);
+			break;
+		case BROKER_EVENT_UNBLOCKED:
+			ereport(LOG, (errmsg("acemq: the broker takes messages again")));
+			relay->unblocked_at = GetCurrentTimestamp();
+			break;
+		case BROKER_EVENT_LOST:
+			relay_lost(relay, event->text);
+			break;
+	}
+}
+
+static OutboxRow *
+row_of_event(Relay *relay, const BrokerEvent *event)
+{
+	OutboxRow  *row = (OutboxRow *) (uintptr_t) event->token;
+
+	Assert(row->state == ROW_ON_WIRE);
+	off_the_wire(relay, row);
+	return row;
+}
+
+static void
+off_the_wire(Relay *relay, OutboxRow *row)
+{
+	relay->on_wire--;
+	row->lane->on_wire--;
+	row->lane->last_progress = relay->now;
+	if (row->channel != BROKER_CHANNEL_MAIN)
+		relay->probes[row->channel - BROKER_CHANNEL_PROBE] = NULL;
+	lane_mark_ready(relay->lanes, row->lane);
+}
+
+static void
+confirmed(Relay *relay, OutboxRow *row)
+{
+	Lane	   *lane = row->lane;
+	TimestampTz from = Max(row->created_at, row->not_before);
+
+	lane->suspect = false;
+	lane->slow = false;
+	lane->slow_count = 0;
+	relay_prove_exchange(relay, row->exchange);
+	row->lane = NULL;
+	row->state = ROW_CONFIRMED;
+	if (relay->nconfirmed++ == 0)
+		relay->oldest_confirmed = relay->now;
+	dlist_push_tail(&relay->confirmed, &row->node);
+
+	pg_atomic_fetch_add_u64(&relay->slot->published, 1);
+	acemq_slot_note_lag(relay->slot, Max(relay->now - from, 0), relay->now);
+	lane_forget_if_unused(relay->lanes, lane);
+}
+
+static void
+returned(Relay *relay, OutboxRow *row, const BrokerEvent *event)
+{
+	char		failure[ACEMQ_ERROR_TEXT];
+
+	snprintf(failure, sizeof(failure), "returned by the broker: %d %s (exchange \"%s\", routing key \"%s\")",
+			 event->code, event->text, row->exchange, row->routing_key);
+	pg_atomic_fetch_add_u64(&relay->slot->returned, 1);
+	relay_prove_exchange(relay, row->exchange);
+	relay_fail_row(relay, row, failure);
+}
+
+/*
+ * The row is off the wire and out of its lane's list.  Its lane goes no
+ * further until the attempt is written down (relay_settle.c sets the time of
+ * the next one) and what waits in memory is given back.
+ */
+void
+relay_fail_row(Relay *relay, OutboxRow *row, const char *failure)
+{
+	Lane	   *lane = row->lane;
+
+	pg_atomic_fetch_add_u64(&relay->slot->failed, 1);
+	/* Whatever of a pipelined lane is on the wire now has overtaken this row. */
+	if (lane->on_wire > 0 && lane->kind != LANE_ORDERING_KEY)
+		pg_atomic_fetch_add_u64(&relay->slot->overtaken, lane->on_wire);
+
+	row->attempts++;
+	row->failure = MemoryContextStrdup(relay->context, failure);
+	row->state = ROW_FAILED;
+	dlist_push_tail(&relay->failed, &row->node);
+	relay->nfailed++;
+	acemq_slot_set_error(relay->slot, failure);
+
+	lane->suspect = true;
+	lane_hold(relay->lanes, lane, row->id, PG_INT64_MAX);
+	relay_give_back_unsent(relay, lane);
+}
+
+/* ---- channels and connections that die ---- */
+
+static void
+channel_closed(Relay *relay, const BrokerEvent *event)
+{
+	if (relay->probe_failure)
+		pfree(relay->probe_failure);
+	relay->probe_failure = MemoryContextStrdup(relay->context, psprintf("channel closed by the broker: %s", event->text));
+	if (event->channel == BROKER_CHANNEL_MAIN)
+	{
+		ereport(LOG, (errmsg("acemq: %s", relay->probe_failure),
+					  errdetail("The messages in flight are sent again one by one to find the cause.")));
+		acemq_slot_set_error(relay->slot, relay->probe_failure);
+	}
+}
+
+/* Alone on its channel: it is the culprit.  Otherwise it is one of the suspects. */
+static void
+unsettled(Relay *relay, OutboxRow *row)
+{
+	if (row->channel != BROKER_CHANNEL_MAIN)
+	{
+		relay_fail_row(relay, row, relay->probe_failure ? relay->probe_failure : "channel closed by the broker");
+		return;
+	}
+	row->suspect = true;
+	row->lane->suspect = true;
+	put_back(relay, row);
+}
+
+static void
+put_back(Relay *relay, OutboxRow *row)
+{
+	lane_insert_by_id(relay->lanes, row->lane, row);
+}
+
+/*
+ * Every row on the wire may be in the broker or not: it stays in memory, goes
+ * out again first, and cannot be cancelled.  Rows that were never sent are
+ * given back, so that memory holds no more than the window while there is no
+ * broker.  Without a reason it is we who hang up, politely.
+ */
+void
+relay_lost(Relay *relay, const char *reason)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &relay->all)
+	{
+		OutboxRow  *row = dlist_container(OutboxRow, all, iter.cur);
+
+		if (row->state != ROW_ON_WIRE)
+			continue;
+		off_the_wire(relay, row);
+		put_back(relay, row);
+	}
+	relay_give_back_unsent(relay, NULL);
+	relay_forget_proven(relay);
+	link_drop(relay->link, reason, reason == NULL);
+}
+
+/*
+ * A confirm that does not come would belong to nobody if we just sent the row
+ * again: the connection has to go first.  The lanes concerned are probed with
+ * one row, less and less often, so that they cannot take the window again.
+ */
+void
+relay_check_confirm_timeout(Relay *relay)
+{
+	TimestampTz limit = relay->now - (int64) acemq_confirm_timeout * 1000;
+	bool		expired = false;
+	dlist_iter	iter;
+
+	if (relay->on_wire == 0 || relay->unblocked_at > limit || broker_is_blocked(link_conn(relay->link)))
+		return;
+	dlist_foreach(iter, &relay->all)
+	{
+		OutboxRow  *row = dlist_container(OutboxRow, all, iter.cur);
+		Lane	   *lane = row->lane;
+
+		if (row->state != ROW_ON_WIRE || row->sent_at > limit)
+			continue;
+		expired = true;
+		if (lane->slow && lane->held)
+			continue;
+		lane->slow = true;
+		lane->slow_count = Min(lane->slow_count + 1, 30);
+		lane_hold(relay->lanes, lane, row->id,
+				  relay->now + backoff_delay_ms(lane->slow_count, acemq_retry_delay, acemq_retry_delay_max) * 1000);
+	}
+	if (expired)
+		relay_lost(relay, "no confirm within acemq.confirm_timeout");
+}

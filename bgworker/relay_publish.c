@@ -1,0 +1,301 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay_publish.c
+ *		Memory -> broker: which row goes out next, on which channel.
+ *
+ * Lanes take turns.  A pipelined lane may have most of the window on the wire,
+ * never all of it, so that a queue which does not confirm leaves room for the
+ * others; a lane with an ordering key has one row.
+ *
+ * The broker closes a channel for one bad message and says nothing about the
+ * others that were on it.  So what may be bad never shares a channel: a row
+ * that failed before, one that was in flight when a channel died, and the first
+ * row to an exchange on a connection each go out alone on a probe channel.
+ *
+ * May depend on: relay_internal.h, src/envelope.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "relay_internal.h"
+
+#include "common/hashfn.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "envelope.h"
+#include "guc.h"
+
+/* Rows one lane sends before the next one has its turn. */
+#define LANE_BURST 64
+
+typedef enum SendResult
+{
+	SEND_DONE,
+	SEND_LANE_WAITS,			/* until an outcome or a release marks the lane ready again */
+	SEND_NOT_YET,				/* probe channels busy or row not durable: stays on the ready list */
+	SEND_STOP					/* socket full, connection lost, window full */
+} SendResult;
+
+static SendResult send_next(Relay *relay, Lane *lane);
+static SendResult send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel);
+static bool window_is_full(Relay *relay);
+static int	lane_window(const Lane *lane);
+static bool needs_probe(Relay *relay, const Lane *lane, const OutboxRow *row);
+static int	free_probe_channel(Relay *relay);
+static void build_message(const OutboxRow *row, WireTable *headers, char *expiration, BrokerMessage *message);
+
+void
+relay_publish(Relay *relay)
+{
+	bool		progress = true;
+	bool		stop = false;
+
+	relay->socket_full = false;
+	relay->waits_for_standby = false;
+	if (link_conn(relay->link) == NULL || broker_is_blocked(link_conn(relay->link)))
+		return;
+
+	broker_cork(link_conn(relay->link));
+	while (progress && !stop && !dlist_is_empty(&relay->lanes->ready))
+	{
+		dlist_mutable_iter iter;
+
+		progress = false;
+		dlist_foreach_modify(iter, &relay->lanes->ready)
+		{
+			Lane	   *lane = dlist_container(Lane, ready, iter.cur);
+			SendResult	result = SEND_DONE;
+
+			for (int n = 0; n < LANE_BURST && result == SEND_DONE; n++)
+			{
+				result = send_next(relay, lane);
+				progress |= result == SEND_DONE;
+			}
+			if (result == SEND_LANE_WAITS)
+				lane_unmark_ready(relay->lanes, lane);
+			stop = result == SEND_STOP;
+			if (stop)
+				break;
+		}
+	}
+	if (link_conn(relay->link))
+		broker_uncork(link_conn(relay->link));
+}
+
+static SendResult
+send_next(Relay *relay, Lane *lane)
+{
+	OutboxRow  *row;
+	int			channel = BROKER_CHANNEL_MAIN;
+
+	if (lane->nwaiting == 0 || lane->held || lane->on_wire >= lane_window(lane))
+		return SEND_LANE_WAITS;
+	if (window_is_full(relay))
+		return SEND_STOP;
+
+	row = dlist_head_element(OutboxRow, node, &lane->waiting);
+	if (row->durable_at > relay->confirmed_upto)
+	{
+		relay->waits_for_standby = true;
+		return SEND_NOT_YET;
+	}
+	if (needs_probe(relay, lane, row))
+	{
+		if (lane->on_wire > 0)
+			return SEND_LANE_WAITS;
+		channel = free_probe_channel(relay);
+		if (channel < 0)
+			return SEND_NOT_YET;
+	}
+	return send_row(relay, lane, row, channel);
+}
+
+static SendResult
+send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
+{
+	MemoryContext caller = MemoryContextSwitchTo(relay->turn_context);
+	WireTable	headers = {0};
+	BrokerMessage message;
+	BrokerError error = {0};
+	char		expiration[32];
+	BrokerPublish result;
+
+	if (!broker_channel_is_open(link_conn(relay->link), channel) && !link_open_channel(relay->link, channel))
+	{
+		MemoryContextSwitchTo(caller);
+		return SEND_STOP;
+	}
+
+	/* Rows put in by hand can hold what outbox_add would have refused. */
+	PG_TRY();
+	{
+		build_message(row, &headers, expiration, &message);
+		result = BROKER_SENT;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *raised;
+
+		MemoryContextSwitchTo(relay->turn_context);
+		raised = CopyErrorData();
+		FlushErrorState();
+		snprintf(error.text, sizeof(error.text), "message cannot be built: %s", raised->message);
+		result = BROKER_REFUSED;
+	}
+	PG_END_TRY();
+
+	if (result == BROKER_SENT)
+		result = link_publish(relay->link, channel, &message, (uint64) (uintptr_t) row, &error);
+	MemoryContextSwitchTo(caller);
+
+	switch (result)
+	{
+		case BROKER_SENT:
+			break;
+		case BROKER_REFUSED:
+			lane_remove_waiting(lane, row);
+			relay_fail_row(relay, row, error.text);
+			return SEND_LANE_WAITS;
+		default:
+			relay->socket_full = result == BROKER_WOULD_BLOCK;
+			return SEND_STOP;
+	}
+
+	lane_remove_waiting(lane, row);
+	if (row->was_sent)
+		pg_atomic_fetch_add_u64(&relay->slot->resent, 1);
+	row->state = ROW_ON_WIRE;
+	row->was_sent = true;
+	row->channel = channel;
+	row->sent_at = relay->now;
+	lane->on_wire++;
+	relay->on_wire++;
+	if (lane->on_wire == 1)
+		lane->last_progress = relay->now;
+	if (channel != BROKER_CHANNEL_MAIN)
+		relay->probes[channel - BROKER_CHANNEL_PROBE] = row;
+	return SEND_DONE;
+}
+
+/*
+ * A row keeps its place from the publish until its delete is flushed: so no
+ * loss can ever cause more duplicates than acemq.max_in_flight.
+ */
+static bool
+window_is_full(Relay *relay)
+{
+	return relay->on_wire + relay->nconfirmed >= acemq_max_in_flight;
+}
+
+static int
+lane_window(const Lane *lane)
+{
+	if (lane->kind == LANE_ORDERING_KEY || lane->suspect || lane->slow)
+		return 1;
+	return Max(1, acemq_max_in_flight - Max(1, acemq_max_in_flight / 8));
+}
+
+static bool
+needs_probe(Relay *relay, const Lane *lane, const OutboxRow *row)
+{
+	return row->suspect || lane->suspect || row->attempts > 0 ||
+		!relay_exchange_is_proven(relay, row->exchange);
+}
+
+static int
+free_probe_channel(Relay *relay)
+{
+	for (int i = 0; i < RELAY_PROBES; i++)
+		if (relay->probes[i] == NULL)
+			return BROKER_CHANNEL_PROBE + i;
+	return -1;
+}
+
+static void
+build_message(const OutboxRow *row, WireTable *headers, char *expiration, BrokerMessage *message)
+{
+	Envelope	envelope = {
+		.message_id = row->message_id,
+		.routing_key = row->routing_key,
+		.type = row->type,
+		.version = row->version,
+		.correlation_id = row->correlation_id,
+		.causation_id = row->causation_id,
+		.origin = row->origin,
+		.reply_to = row->reply_to,
+		.first_seen = row->created_at,
+		.headers = row->headers
+	};
+
+	envelope_headers(&envelope, headers);
+
+	memset(message, 0, sizeof(*message));
+	message->exchange = row->exchange;
+	message->routing_key = row->routing_key;
+	message->message_id = row->message_id;
+	message->content_type = row->content_type;
+	message->reply_to = row->reply_to;
+	message->priority = row->priority;
+	message->persistent = row->persistent;
+	message->headers = headers;
+	message->body = row->body;
+	message->body_len = row->body_len;
+	if (row->expiration >= 0)
+	{
+		snprintf(expiration, 32, INT64_FORMAT, row->expiration);
+		message->expiration = expiration;
+	}
+}
+
+/* ---- exchanges that have taken a message on this connection ---- */
+
+typedef struct ProvenExchange
+{
+	uint64		hash[2];		/* of the name: two exchanges that share 128 bits share a probe */
+} ProvenExchange;
+
+static void
+exchange_key(const char *exchange, ProvenExchange *key)
+{
+	int			len = strlen(exchange);
+
+	key->hash[0] = hash_bytes_extended((const unsigned char *) exchange, len, 1);
+	key->hash[1] = hash_bytes_extended((const unsigned char *) exchange, len, 2);
+}
+
+void
+relay_forget_proven(Relay *relay)
+{
+	HASHCTL		control = {0};
+
+	if (relay->proven)
+		hash_destroy(relay->proven);
+	control.keysize = sizeof(ProvenExchange);
+	control.entrysize = sizeof(ProvenExchange);
+	control.hcxt = relay->context;
+	relay->proven = hash_create("acemq proven exchanges", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+/* The default exchange is always there. */
+bool
+relay_exchange_is_proven(Relay *relay, const char *exchange)
+{
+	ProvenExchange key;
+
+	if (exchange[0] == '\0')
+		return true;
+	exchange_key(exchange, &key);
+	return hash_search(relay->proven, &key, HASH_FIND, NULL) != NULL;
+}
+
+void
+relay_prove_exchange(Relay *relay, const char *exchange)
+{
+	ProvenExchange key;
+
+	if (exchange[0] == '\0')
+		return;
+	exchange_key(exchange, &key);
+	hash_search(relay->proven, &key, HASH_ENTER, NULL);
+}

@@ -1,0 +1,370 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay_settle.c
+ *		The relay's turn at the database: one transaction that removes what
+ *		was confirmed, writes down what failed, and reads what is next.
+ *
+ * Deletes are gathered for a few milliseconds, so that one flush serves
+ * hundreds of rows.  The transaction of a turn that only reads does not write
+ * and needs no flush of its own; what it has read may still have to be flushed
+ * (durability.c).
+ *
+ * May depend on: relay_internal.h, outbox_store.h, durability.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "relay_internal.h"
+
+#include "access/twophase.h"
+#include "access/xact.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "backoff.h"
+#include "durability.h"
+#include "guc.h"
+#include "outbox_store.h"
+
+/* Settle when so many are confirmed, or the first of them has waited so long, or nothing else is going on. */
+#define SETTLE_BATCH_MAX 512
+#define SETTLE_DELAY_MS 10
+#define RETRY_DB_MS 100
+#define PURGE_BATCH 1000
+#define COUNT_STEP 50000
+
+typedef struct DatabaseTurn
+{
+	Relay	   *relay;
+	bool		settle;
+	bool		fetch;
+	bool		upkeep;
+	int64	   *ids;			/* of confirmed rows, in list order */
+	bool	   *done;
+	int			count;
+	bool	   *failures_written;	/* in list order */
+	XLogRecPtr	horizon;
+} DatabaseTurn;
+
+static void do_database_turn(void *arg);
+static void write_failures(DatabaseTurn *turn);
+static void collect_confirmed(DatabaseTurn *turn);
+static void release_settled(DatabaseTurn *turn);
+static void release_failed(DatabaseTurn *turn);
+static void after_failure(Relay *relay, OutboxRow *row, bool retire);
+static void end_fetch(Relay *relay);
+static void note_durability(Relay *relay, XLogRecPtr horizon);
+static void upkeep(DatabaseTurn *turn);
+static void count_step(Relay *relay);
+static uint64 count_changes(Relay *relay);
+
+static int64
+next_attempt_after(const OutboxRow *row)
+{
+	return backoff_delay_ms(row->attempts, acemq_retry_delay, acemq_retry_delay_max) * 1000;
+}
+
+static bool
+is_last_attempt(const OutboxRow *row)
+{
+	return row->attempts >= acemq_max_attempts;
+}
+
+bool
+relay_settle_is_due(Relay *relay)
+{
+	if (relay->nconfirmed == 0)
+		return false;
+	return relay->nconfirmed >= Min(SETTLE_BATCH_MAX, Max(1, acemq_max_in_flight / 4)) ||
+		relay->now - relay->oldest_confirmed >= SETTLE_DELAY_MS * INT64CONST(1000);
+}
+
+TimestampTz
+relay_settle_due_at(Relay *relay)
+{
+	return relay->nconfirmed == 0 ? 0 : relay->oldest_confirmed + SETTLE_DELAY_MS * INT64CONST(1000);
+}
+
+void
+relay_database_turn(Relay *relay)
+{
+	DatabaseTurn turn = {.relay = relay};
+	MemoryContext caller = MemoryContextSwitchTo(relay->turn_context);
+	DbResult	result;
+
+	turn.settle = relay_settle_is_due(relay);
+	turn.fetch = relay_may_fetch(relay);
+	turn.upkeep = relay->now >= relay->upkeep_at;
+	collect_confirmed(&turn);
+
+	result = db_run(do_database_turn, &turn, "acemq: settling and reading rows");
+	end_fetch(relay);
+	relay->db_skipped = result != DB_DONE;
+	if (result == DB_DONE)
+	{
+		release_settled(&turn);
+		release_failed(&turn);
+	}
+	else
+	{
+		/* Rows read before the turn broke off were really there; what was written is undone. */
+		pg_atomic_fetch_add_u64(&relay->slot->skipped_turns, 1);
+		relay->retry_db_at = relay->now + RETRY_DB_MS * INT64CONST(1000);
+		turn.horizon = durability_horizon();
+	}
+	note_durability(relay, turn.horizon);
+	MemoryContextSwitchTo(caller);
+}
+
+static void
+do_database_turn(void *arg)
+{
+	DatabaseTurn *turn = arg;
+	Relay	   *relay = turn->relay;
+
+	relay->fence = store_fence();
+	relay->fence_known = true;
+	if (turn->settle)
+		store_settle(turn->ids, turn->count, turn->done);
+	write_failures(turn);
+	if (turn->upkeep)
+		upkeep(turn);
+	if (turn->fetch && relay->fence == STORE_OWN)
+	{
+		relay->fetch_wanted = false;
+		relay_fetch(relay);
+	}
+	turn->horizon = durability_horizon();
+}
+
+/* ---- confirmed rows ---- */
+
+static void
+collect_confirmed(DatabaseTurn *turn)
+{
+	dlist_iter	iter;
+
+	if (!turn->settle)
+		return;
+	turn->ids = palloc(sizeof(int64) * turn->relay->nconfirmed);
+	turn->done = palloc0(sizeof(bool) * turn->relay->nconfirmed);
+	dlist_foreach(iter, &turn->relay->confirmed)
+		turn->ids[turn->count++] = dlist_container(OutboxRow, node, iter.cur)->id;
+}
+
+/* The commit has flushed the deletes: the rows give up their places in the window. */
+static void
+release_settled(DatabaseTurn *turn)
+{
+	Relay	   *relay = turn->relay;
+	dlist_mutable_iter iter;
+	int			i = 0;
+	int			released = 0;
+
+	if (!turn->settle)
+		return;
+	dlist_foreach_modify(iter, &relay->confirmed)
+	{
+		OutboxRow  *row = dlist_container(OutboxRow, node, iter.cur);
+
+		if (!turn->done[i++])
+			continue;
+		dlist_delete(&row->node);
+		relay->nconfirmed--;
+		relay_forget_row(relay, row);
+		released++;
+	}
+	relay->oldest_confirmed = relay->now;
+	pg_atomic_fetch_sub_u64(&relay->slot->pending, released);
+	ConditionVariableBroadcast(&relay->slot->progress);
+}
+
+/* ---- failed rows ---- */
+
+static void
+write_failures(DatabaseTurn *turn)
+{
+	Relay	   *relay = turn->relay;
+	dlist_iter	iter;
+	int			i = 0;
+
+	if (relay->nfailed == 0)
+		return;
+	turn->failures_written = MemoryContextAllocZero(relay->turn_context, sizeof(bool) * relay->nfailed);
+	dlist_foreach(iter, &relay->failed)
+	{
+		OutboxRow  *row = dlist_container(OutboxRow, node, iter.cur);
+
+		turn->failures_written[i++] = store_fail(row->id, row->attempts, row->failure,
+												 relay->now + next_attempt_after(row), is_last_attempt(row));
+	}
+}
+
+static void
+release_failed(DatabaseTurn *turn)
+{
+	Relay	   *relay = turn->relay;
+	dlist_mutable_iter iter;
+	int			i = 0;
+
+	if (turn->failures_written == NULL)
+		return;
+	dlist_foreach_modify(iter, &relay->failed)
+	{
+		OutboxRow  *row = dlist_container(OutboxRow, node, iter.cur);
+
+		if (!turn->failures_written[i++])
+			continue;
+		dlist_delete(&row->node);
+		relay->nfailed--;
+		after_failure(relay, row, is_last_attempt(row));
+	}
+	ConditionVariableBroadcast(&relay->slot->progress);
+}
+
+/*
+ * The lane goes on when the row may be tried again, or at once without it when
+ * it is retired.  Of several failed rows of a lane the first one counts; the
+ * others hold the lane themselves when it comes to them.
+ */
+static void
+after_failure(Relay *relay, OutboxRow *row, bool retire)
+{
+	Lane	   *lane = row->lane;
+	TimestampTz again = relay->now + next_attempt_after(row);
+
+	if (retire)
+	{
+		ereport(LOG,
+				(errmsg("acemq: message %s retired after %d attempts: %s", row->message_id, row->attempts, row->failure),
+				 errhint("Mend the cause and call acemq.outbox_release('%s'), or acemq.outbox_discard().",
+						 row->message_id)));
+		pg_atomic_fetch_add_u64(&relay->slot->retired, 1);
+		pg_atomic_fetch_sub_u64(&relay->slot->pending, 1);
+		if (lane->held_row == row->id || lane->held_until == PG_INT64_MAX)
+			lane_hold(relay->lanes, lane, row->id, relay->now);
+	}
+	else
+	{
+		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
+		if (lane->held_until == PG_INT64_MAX || row->id <= lane->held_row)
+			lane_hold(relay->lanes, lane, row->id, again);
+	}
+	pfree(row->failure);
+	relay_forget_row(relay, row);
+}
+
+/* ---- the end of a turn ---- */
+
+/* Rows read are in memory and listed: backends that commit or cancel from now on are compared with what is true now. */
+static void
+end_fetch(Relay *relay)
+{
+	AcemqSlot  *slot = relay->slot;
+
+	if ((pg_atomic_read_u32(&slot->fetch_epoch) & 1) == 0)
+		return;
+	pg_atomic_write_u64(&slot->scan_cursor, (uint64) (relay->next_id - 1));
+	pg_memory_barrier();
+	pg_atomic_fetch_add_u32(&slot->fetch_epoch, 1);
+	ConditionVariableBroadcast(&slot->fetch_done);
+}
+
+static void
+note_durability(Relay *relay, XLogRecPtr horizon)
+{
+	dlist_iter	iter;
+	bool		fresh = false;
+
+	dlist_reverse_foreach(iter, &relay->all)
+	{
+		OutboxRow  *row = dlist_container(OutboxRow, all, iter.cur);
+
+		if (row->durable_at != 0)
+			break;
+		row->durable_at = horizon;
+		fresh = true;
+	}
+	if (fresh)
+		durability_flush(horizon);
+}
+
+/* ---- upkeep: once per poll while something happens ---- */
+
+static void
+upkeep(DatabaseTurn *turn)
+{
+	Relay	   *relay = turn->relay;
+
+	relay->upkeep_at = relay->now + (int64) acemq_poll_interval * 1000;
+	relay->upkeep_more = acemq_outbox_retention > 0 && store_purge_published(PURGE_BATCH) == PURGE_BATCH;
+	relay->oldest_unread = relay->caught_up && link_conn(relay->link) ? 0 : store_oldest(relay->next_id);
+	if (max_prepared_xacts > 0)
+	{
+		bool		prepared = store_prepared_exists();
+
+		/* What was prepared at the last look may be committed now, with ids that the forward scan has passed. */
+		if (prepared || relay->prepared_seen)
+		{
+			relay_add_range(relay, 1, relay->next_id - 1);
+			relay->fetch_wanted = true;
+		}
+		relay->prepared_seen = prepared;
+	}
+	count_step(relay);
+	if (relay->upkeep_more)
+		relay->upkeep_at = relay->now;
+}
+
+/*
+ * `pending` and `retired` are counted at commit; after a start they are counted
+ * once from the table, in steps.  If nothing was added or removed meanwhile the
+ * count is exact, otherwise it is taken as an approximation and repeated.
+ */
+static void
+count_step(Relay *relay)
+{
+	AcemqSlot  *slot = relay->slot;
+	int64		pending;
+	int64		retired;
+	int64		upto;
+
+	if (!relay->counting)
+	{
+		if (pg_atomic_read_u32(&slot->pending_approximate) == 0 || relay->now < relay->count_again_at)
+			return;
+		relay->counting = true;
+		relay->count_next = store_first_id(1);
+		relay->count_last = store_last_id();
+		relay->count_pending = relay->count_retired = 0;
+		relay->count_changes = count_changes(relay);
+	}
+
+	upto = Min(relay->count_last, relay->count_next + COUNT_STEP - 1);
+	if (relay->count_next > 0 && relay->count_next <= relay->count_last)
+	{
+		store_count(relay->count_next, upto, &pending, &retired);
+		relay->count_pending += pending;
+		relay->count_retired += retired;
+		relay->count_next = upto + 1;
+	}
+	if (relay->count_next > 0 && relay->count_next <= relay->count_last)
+	{
+		relay->upkeep_more = true;
+		return;
+	}
+	relay->counting = false;
+	relay->count_again_at = relay->now + 10 * USECS_PER_SEC;
+	pg_atomic_write_u64(&slot->pending, (uint64) relay->count_pending);
+	pg_atomic_write_u64(&slot->retired, (uint64) relay->count_retired);
+	if (relay->count_changes == count_changes(relay))
+		pg_atomic_write_u32(&slot->pending_approximate, 0);
+}
+
+static uint64
+count_changes(Relay *relay)
+{
+	AcemqSlot  *slot = relay->slot;
+
+	return pg_atomic_read_u64(&slot->added) + pg_atomic_read_u64(&slot->published) +
+		pg_atomic_read_u64(&slot->failed) + relay->nconfirmed;
+}
