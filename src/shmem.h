@@ -39,6 +39,19 @@ typedef enum AcemqState
 
 extern const char *acemq_state_name(AcemqState state);
 
+/* What the worker of a database found out there; the launcher acts on it when the worker has ended. */
+typedef enum AcemqFinding
+{
+	ACEMQ_FOUND_NOTHING_YET,	/* has not looked */
+	ACEMQ_FOUND_BUSY,			/* the extension is being created, altered or dropped */
+	ACEMQ_FOUND_ABSENT,			/* no extension here */
+	ACEMQ_FOUND_OVER_LIMIT,		/* extension is here, but acemq.max_databases others are served already */
+	ACEMQ_FOUND_SERVED			/* extension is here; stays while the slot keeps its database */
+} AcemqFinding;
+
+/* Workers that may be looking for the extension at a time: slots beyond acemq.max_databases. */
+#define ACEMQ_PROBES 2
+
 /* Ids from lo to hi inclusive, added by a transaction that committed after the worker had read past lo. */
 typedef struct AcemqRange
 {
@@ -58,7 +71,12 @@ typedef struct AcemqSlot
 	pid_t		worker_pid;		/* 0: no worker attached */
 	Latch	   *worker_latch;	/* NULL: none; read without a lock, see acemq_wake_worker() */
 	TimestampTz worker_started_at;
-	bool		no_extension;	/* worker looked and found no extension here */
+	bool		launched;		/* launcher asked for a worker and has not seen it end */
+	bool		ended_on_request;	/* that worker went because it was told to, not for an error */
+	AcemqFinding finding;
+
+	/* set by a backend that dropped or altered the extension: worker, go; a new one will look again */
+	pg_atomic_uint32 leave;
 
 	/* ---- from backends to the worker ---- */
 	pg_atomic_uint32 wake;		/* set before the latch, cleared before the table is read */
@@ -117,22 +135,30 @@ typedef struct AcemqSlot
 } AcemqSlot;
 
 /* A database whose worker has to stay away while somebody drops, renames, moves or copies it. */
-#define ACEMQ_HOLDS 16
+#define ACEMQ_HOLDS 64
 typedef struct AcemqHold
 {
 	Oid			database;		/* InvalidOid: free */
 	pid_t		holder;			/* backend that asked */
+	int			nest_level;		/* of its (sub)transaction */
 } AcemqHold;
+
+/* Databases that asked for a worker since the launcher last looked; more than fit: all are tried again. */
+#define ACEMQ_REQUESTS 32
 
 typedef struct AcemqShared
 {
 	LWLock	   *lock;			/* guards identity of slots, holds, launcher fields */
 	pid_t		launcher_pid;
-	Latch	   *launcher_latch;
+	Latch	   *launcher_latch; /* NULL: none; read without a lock, see acemq_wake_launcher() */
 	pg_atomic_uint32 rescan;	/* launcher: look at all databases again */
 	bool		slots_exhausted;	/* last start of a worker failed for lack of a background worker slot */
+	ConditionVariable worker_gone;	/* broadcast when a slot's `launched` goes false */
 	AcemqHold	holds[ACEMQ_HOLDS];
-	int			nslots;
+	slock_t		request_mutex;	/* guards the two below */
+	int			nrequests;		/* beyond ACEMQ_REQUESTS: not all are listed */
+	Oid			requests[ACEMQ_REQUESTS];
+	int			nslots;			/* acemq.max_databases + ACEMQ_PROBES */
 	AcemqSlot	slots[FLEXIBLE_ARRAY_MEMBER];
 } AcemqShared;
 
@@ -140,13 +166,36 @@ extern AcemqShared *acemq_shared;	/* NULL: library not preloaded */
 
 extern void acemq_shmem_init(void); /* from _PG_init while preloading: installs the shmem hooks */
 
+/* Everything but locks and identity back to its first state.  Launcher only, for a slot that gets another database. */
+extern void acemq_slot_reset(AcemqSlot *slot);
+
 /* The slot of a database, or NULL (not preloaded, or not served).  Takes no lock; check slot->database again if it matters. */
 extern AcemqSlot *acemq_slot_of(Oid database);
 extern AcemqSlot *acemq_my_slot(void);	/* of MyDatabaseId, cached */
 
 /* Set the wake flag and the worker's (launcher's) latch.  Safe in a commit callback: never raises an error. */
 extern void acemq_wake_worker(AcemqSlot *slot);
+/* Look at pg_database again, and start a worker here at once if there is none, whatever was found before. */
 extern void acemq_wake_launcher(void);
+/* The same for another database; InvalidOid: only look at pg_database again. */
+extern void acemq_wake_launcher_for(Oid database);
+/* Only the latch: something in shared memory has changed. */
+extern void acemq_nudge_launcher(void);
+
+/*
+ * Keep the worker of a database away until the hold is released.  False when
+ * ACEMQ_HOLDS are in force: go ahead without, the server's own wait for other
+ * sessions is then all there is.
+ */
+extern bool acemq_hold_place(Oid database, int nest_level);
+/* End this backend's holds of that nest level and deeper ones; 0: all of them. */
+extern void acemq_hold_release(int nest_level);
+/* The subtransaction of that level has committed: its holds belong to its parent. */
+extern void acemq_hold_reparent(int nest_level);
+/* Call with AcemqShared.lock held. */
+extern bool acemq_is_held(Oid database);
+/* A process that ends releases its holds itself; this is for one that could not.  Launcher only. */
+extern void acemq_hold_drop_dead(void);
 
 /* Texts are cut to fit at a character boundary.  Called by the worker only. */
 extern void acemq_slot_set_state(AcemqSlot *slot, AcemqState state);

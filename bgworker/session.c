@@ -1,0 +1,79 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.c
+ *		Settings of a worker's session that must not be somebody else's.
+ *
+ * A worker gets what a user has put on the database or on the superuser's
+ * role.  A read-only default, a statement timeout of a millisecond or a
+ * search_path must not change what our statements do, and planner switches
+ * that somebody turned off for their own queries must not slow them down.
+ *
+ * May depend on: nothing of ours.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "session.h"
+
+#include "utils/guc.h"
+
+typedef struct Setting
+{
+	const char *name;
+	const char *value;
+} Setting;
+
+static const Setting settings[] = {
+	{"role", "none"},
+	{"search_path", ""},
+	{"session_replication_role", "origin"},
+	{"TimeZone", "UTC"},
+	{"DateStyle", "ISO"},
+	{"IntervalStyle", "postgres"},
+	{"bytea_output", "hex"},
+	{"extra_float_digits", "1"},
+
+	/* Locks are taken conditionally; what is left (of tuples, of catalogs) may not keep us waiting. */
+	{"lock_timeout", "5ms"},
+	{"statement_timeout", "0"},
+	{"idle_in_transaction_session_timeout", "0"},
+	{"idle_session_timeout", "0"},
+	{"transaction_timeout", "0"},
+
+	{"default_transaction_isolation", "read committed"},
+	{"default_transaction_read_only", "off"},
+	{"default_transaction_deferrable", "off"},
+
+	/* Durable here, but no waiting for a standby: the relay looks itself how far that one is. */
+	{"synchronous_commit", "local"},
+	{"zero_damaged_pages", "off"},
+
+	{"plan_cache_mode", "force_generic_plan"},
+	{"jit", "off"},
+	{"max_parallel_workers_per_gather", "0"},
+	{"force_parallel_mode", "off"},
+	{"debug_parallel_query", "off"},
+	{"enable_seqscan", "on"},
+	{"enable_indexscan", "on"},
+	{"enable_indexonlyscan", "on"},
+	{"enable_bitmapscan", "on"},
+	{"enable_tidscan", "on"},
+	{"enable_sort", "on"},
+	{"enable_incremental_sort", "on"},
+	{"enable_hashagg", "on"},
+	{"enable_hashjoin", "on"},
+	{"enable_mergejoin", "on"},
+	{"enable_nestloop", "on"},
+	{"enable_material", "on"},
+	{"enable_memoize", "on"},
+};
+
+/* Not every version of the server knows every one of them. */
+void
+session_fix_settings(void)
+{
+	for (int i = 0; i < lengthof(settings); i++)
+		if (GetConfigOption(settings[i].name, true, false) != NULL)
+			SetConfigOption(settings[i].name, settings[i].value, PGC_SUSET, PGC_S_OVERRIDE);
+}

@@ -1,0 +1,302 @@
+/*-------------------------------------------------------------------------
+ *
+ * ddl_watch.c
+ *		Statements of other people that our processes have to make room for.
+ *
+ * A worker is a session: DROP DATABASE, ALTER DATABASE RENAME or SET
+ * TABLESPACE and CREATE DATABASE ... TEMPLATE refuse to work while there is
+ * one.  Before such a statement we place a hold on the database, end its
+ * worker and wait until it is gone.  The hold lasts until the end of the
+ * (sub)transaction, not of the statement: until the commit the launcher would
+ * still see a database that has just been dropped.  Every way out of a
+ * transaction, a FATAL one included, passes the callbacks here.
+ *
+ * DROP and ALTER EXTENSION are noticed too, and at commit the worker is told
+ * to go; the one that is started in its place looks at what is there now.
+ *
+ * A statement needs no privilege that it would not need without us: a worker
+ * is only stopped for a user who may do what the statement says.
+ *
+ * May depend on: shmem.h, guc.h, compat.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "ddl_watch.h"
+
+#include "compat.h"
+#include "guc.h"
+#include "shmem.h"
+
+#include <signal.h>
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_database.h"
+#include "commands/dbcommands.h"
+#include "commands/defrem.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+/* How long past acemq.io_timeout a worker may take to be gone: what it does in between is bounded by that. */
+#define GRACE_MS 2000
+
+static ProcessUtility_hook_type previous_hook = NULL;
+
+/* What the current transaction has to tell at its end. */
+static bool holds_placed = false;
+static bool databases_changed = false;
+static bool extension_changed = false;
+
+static void watch_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, ProcessUtilityContext context,
+						  ParamListInfo params, QueryEnvironment *environment, DestReceiver *dest,
+						  QueryCompletion *completion);
+static Oid	database_in_the_way(Node *statement);
+static Oid	template_of(const CreatedbStmt *statement);
+static bool has_option(List *options, const char *name);
+static void clear_the_way(Oid database);
+static bool worker_is_there(Oid database);
+static bool changes_databases(Node *statement);
+static bool changes_extension(Node *statement);
+static bool lists_name(List *objects, const char *name);
+static void transaction_ends(XactEvent event, void *arg);
+static void subtransaction_ends(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg);
+
+/* Registered here, in the postmaster, so once for every backend. */
+void
+ddl_watch_init(void)
+{
+	previous_hook = ProcessUtility_hook;
+	ProcessUtility_hook = watch_utility;
+	RegisterXactCallback(transaction_ends, NULL);
+	RegisterSubXactCallback(subtransaction_ends, NULL);
+}
+
+static void
+watch_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, ProcessUtilityContext context,
+			  ParamListInfo params, QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
+{
+	ProcessUtility_hook_type next = previous_hook ? previous_hook : standard_ProcessUtility;
+
+	/* Many statements come by here: the common ones cost one comparison of a node tag. */
+	switch (nodeTag(pstmt->utilityStmt))
+	{
+		case T_DropdbStmt:
+		case T_CreatedbStmt:
+		case T_AlterDatabaseStmt:
+		case T_RenameStmt:
+		case T_DropStmt:
+		case T_DropOwnedStmt:
+		case T_AlterExtensionStmt:
+			if (!RecoveryInProgress())
+			{
+				Oid			database = database_in_the_way(pstmt->utilityStmt);
+
+				databases_changed |= changes_databases(pstmt->utilityStmt);
+				extension_changed |= changes_extension(pstmt->utilityStmt);
+				if (OidIsValid(database) && database != MyDatabaseId)
+					clear_the_way(database);
+			}
+			break;
+		default:
+			break;
+	}
+	next(pstmt, query, read_only_tree, context, params, environment, dest, completion);
+}
+
+/*
+ * The database that the statement wants for itself, if the user may run it;
+ * else InvalidOid, and the statement reports what it finds wrong.
+ */
+static Oid
+database_in_the_way(Node *statement)
+{
+	const char *name = NULL;
+	Oid			database;
+
+	if (IsA(statement, CreatedbStmt))
+		return template_of((CreatedbStmt *) statement);
+	else if (IsA(statement, DropdbStmt))
+		name = ((DropdbStmt *) statement)->dbname;
+	else if (IsA(statement, AlterDatabaseStmt) &&
+			 has_option(((AlterDatabaseStmt *) statement)->options, "tablespace"))
+		name = ((AlterDatabaseStmt *) statement)->dbname;
+	else if (IsA(statement, RenameStmt) && ((RenameStmt *) statement)->renameType == OBJECT_DATABASE)
+	{
+		if (have_createdb_privilege())
+			name = ((RenameStmt *) statement)->subname;
+	}
+
+	database = name != NULL ? get_database_oid(name, true) : InvalidOid;
+	return OidIsValid(database) && compat_owns_database(database) ? database : InvalidOid;
+}
+
+/* A marked template may be copied by whoever may create databases, another database by its owner. */
+static Oid
+template_of(const CreatedbStmt *statement)
+{
+	const char *name = "template1";
+	ListCell   *cell;
+	Oid			database;
+	HeapTuple	tuple;
+	bool		allowed;
+
+	foreach(cell, statement->options)
+	{
+		DefElem    *option = lfirst(cell);
+
+		if (strcmp(option->defname, "template") == 0 && option->arg != NULL)
+			name = defGetString(option);
+	}
+
+	database = get_database_oid(name, true);
+	tuple = OidIsValid(database) ? SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database)) : NULL;
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	allowed = have_createdb_privilege() &&
+		(((Form_pg_database) GETSTRUCT(tuple))->datistemplate || compat_owns_database(database));
+	ReleaseSysCache(tuple);
+	return allowed ? database : InvalidOid;
+}
+
+static bool
+has_option(List *options, const char *name)
+{
+	ListCell   *cell;
+
+	foreach(cell, options)
+		if (strcmp(((DefElem *) lfirst(cell))->defname, name) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Hold the database and wait until its worker is gone.  The wait can be
+ * cancelled; when it takes too long we go ahead, and the statement says that
+ * the database is in use.
+ */
+static void
+clear_the_way(Oid database)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), acemq_io_timeout + GRACE_MS);
+
+	if (!acemq_hold_place(database, GetCurrentTransactionNestLevel()))
+		return;
+	holds_placed = true;
+	if (!worker_is_there(database))
+		return;
+
+	acemq_nudge_launcher();
+	ConditionVariablePrepareToSleep(&acemq_shared->worker_gone);
+	while (worker_is_there(database))
+	{
+		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+
+		/* In slices, because a worker that outlived its launcher goes without a broadcast. */
+		if (left <= 0)
+			break;
+		(void) ConditionVariableTimedSleep(&acemq_shared->worker_gone, Min(left, 100), PG_WAIT_EXTENSION);
+	}
+	ConditionVariableCancelSleep();
+}
+
+/*
+ * Also tells a worker that is there to end: the launcher does so as well, but
+ * only it knows of one that has not attached yet.  Without a launcher an
+ * attached one is all there can be to wait for.
+ */
+static bool
+worker_is_there(Oid database)
+{
+	AcemqSlot  *slot;
+	bool		is_there = false;
+
+	LWLockAcquire(acemq_shared->lock, LW_EXCLUSIVE);
+	slot = acemq_slot_of(database);
+	if (slot != NULL)
+	{
+		if (slot->worker_pid != 0 && !slot->ended_on_request)
+		{
+			slot->ended_on_request = true;
+			(void) kill(slot->worker_pid, SIGTERM);
+		}
+		is_there = slot->worker_pid != 0 || (slot->launched && acemq_shared->launcher_pid != 0);
+	}
+	LWLockRelease(acemq_shared->lock);
+	return is_there;
+}
+
+/* Also new databases: the launcher would find them within a minute by itself. */
+static bool
+changes_databases(Node *statement)
+{
+	return IsA(statement, DropdbStmt) || IsA(statement, CreatedbStmt) || IsA(statement, AlterDatabaseStmt) ||
+		(IsA(statement, RenameStmt) && ((RenameStmt *) statement)->renameType == OBJECT_DATABASE);
+}
+
+/* May be true of a statement that leaves the extension alone; that costs one restart of the worker. */
+static bool
+changes_extension(Node *statement)
+{
+	if (IsA(statement, AlterExtensionStmt))
+		return strcmp(((AlterExtensionStmt *) statement)->extname, ACEMQ_EXTENSION) == 0;
+	if (IsA(statement, DropStmt))
+	{
+		DropStmt   *drop = (DropStmt *) statement;
+
+		return (drop->removeType == OBJECT_EXTENSION && lists_name(drop->objects, ACEMQ_EXTENSION)) ||
+			(drop->removeType == OBJECT_SCHEMA && lists_name(drop->objects, ACEMQ_SCHEMA));
+	}
+	return IsA(statement, DropOwnedStmt);
+}
+
+static bool
+lists_name(List *objects, const char *name)
+{
+	ListCell   *cell;
+
+	foreach(cell, objects)
+		if (strcmp(strVal(lfirst(cell)), name) == 0)
+			return true;
+	return false;
+}
+
+/* At commit this runs after the changes have become visible to others.  It must not raise an error. */
+static void
+transaction_ends(XactEvent event, void *arg)
+{
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
+		return;
+
+	if (holds_placed)
+		acemq_hold_release(0);
+	if (event == XACT_EVENT_COMMIT)
+	{
+		AcemqSlot  *slot = extension_changed ? acemq_my_slot() : NULL;
+
+		if (databases_changed)
+			acemq_wake_launcher_for(InvalidOid);
+		if (slot != NULL)
+		{
+			pg_atomic_write_u32(&slot->leave, 1);
+			acemq_wake_worker(slot);
+		}
+	}
+	holds_placed = databases_changed = extension_changed = false;
+}
+
+static void
+subtransaction_ends(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
+{
+	if (!holds_placed)
+		return;
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		acemq_hold_release(GetCurrentTransactionNestLevel());
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+		acemq_hold_reparent(GetCurrentTransactionNestLevel());
+}
