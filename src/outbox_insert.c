@@ -2,11 +2,11 @@
  * outbox_insert.c
  *		Put a checked message into the outbox.
  *
- * Two ways.  A plain row (see outbox_table.h) of an untouched table goes
- * straight into the heap and the primary key, which is what the executor would
- * do with it, at two thirds of the cost.  Everything else is an ordinary INSERT, run as the
- * owner: it finds duplicates of a caller's message id, fills the partial
- * indexes, and whatever the owner has added to the table happens.
+ * Two ways.  A row with a generated message id goes straight into the heap and
+ * the indexes, which is what the executor would do with it at a fraction of
+ * the cost.  Everything else is an ordinary INSERT, run as the owner: it finds
+ * duplicates of a caller's message id, and whatever the owner has put on the
+ * table (triggers, checks, columns, rules) happens.
  *
  * May depend on: outbox_args.h, outbox_table.h, as_owner.h, saved_plan.h.
  */
@@ -81,22 +81,43 @@ fill_row(RowValues *row, const OutboxMessage *message)
 		set_value(row, OUTBOX_NOT_BEFORE, TimestampTzGetDatum(message->not_before));
 }
 
-/* Heap (with TOAST) and primary key.  Nothing else of the table needs to hear of it: that is what shape->direct says. */
+static void
+insert_index_entry(Relation rel, const OutboxIndex *entry, RowValues *row, ItemPointer tid)
+{
+	Relation	index = index_open(entry->relid, RowExclusiveLock);
+	IndexInfo  *info = entry->info;
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+	int			i;
+
+	for (i = 0; i < info->ii_NumIndexAttrs; i++)
+	{
+		AttrNumber	attnum = info->ii_IndexAttrNumbers[i];
+
+		values[i] = row->values[attnum - 1];
+		isnull[i] = row->isnull[attnum - 1];
+	}
+	(void) index_insert(index, values, isnull, tid, rel, info->ii_Unique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false,
+						info);
+	index_close(index, RowExclusiveLock);
+}
+
+/* Heap (with TOAST) and indexes.  Nothing else of the table needs to hear of it: that is what shape->direct says. */
 static int64
-insert_direct(Relation rel, const OutboxShape *shape, RowValues *row)
+insert_direct(Relation rel, const OutboxShape *shape, int row_class, RowValues *row)
 {
 	int64		id = nextval_internal(shape->sequence, false);
-	Relation	key;
 	HeapTuple	tuple;
+	int			i;
 
 	set_value(row, OUTBOX_ID, Int64GetDatum(id));
 	tuple = heap_form_tuple(RelationGetDescr(rel), row->values, row->isnull);
 	heap_insert(rel, tuple, GetCurrentCommandId(true), 0, NULL);
-
-	key = index_open(shape->primary_key, RowExclusiveLock);
-	(void) index_insert(key, &row->values[OUTBOX_ID], &row->isnull[OUTBOX_ID], &tuple->t_self, rel, UNIQUE_CHECK_YES,
-						false, shape->key_info);
-	index_close(key, RowExclusiveLock);
+	for (i = 0; i < shape->nindexes; i++)
+	{
+		if (shape->indexes[i].holds[row_class])
+			insert_index_entry(rel, &shape->indexes[i], row, &tuple->t_self);
+	}
 	heap_freetuple(tuple);
 	return id;
 }
@@ -134,24 +155,28 @@ insert_with_executor(const RowValues *row, int64 *id)
 	return added;
 }
 
+/* False: the table is not one that takes such a row directly. */
+static bool
+try_direct(const OutboxMessage *message, RowValues *row, int64 *id)
+{
+	int			row_class = (message->ordering_key != NULL ? ROW_ORDERED : 0) | (message->delayed ? ROW_DELAYED : 0);
+	const OutboxShape *shape;
+	Relation	rel = outbox_table_open(&shape);
+	bool		direct = shape->direct[row_class];
+
+	if (direct)
+		*id = insert_direct(rel, shape, row_class, row);
+	table_close(rel, NoLock);
+	return direct;
+}
+
 bool
 outbox_insert(const OutboxMessage *message, int64 *id)
 {
 	RowValues	row;
-	bool		plain = !message->caller_id && !message->delayed && message->ordering_key == NULL;
 
 	fill_row(&row, message);
-	if (plain)
-	{
-		const OutboxShape *shape;
-		Relation	rel = outbox_table_open(&shape);
-		bool		direct = shape->direct;
-
-		if (direct)
-			*id = insert_direct(rel, shape, &row);
-		table_close(rel, NoLock);
-		if (direct)
-			return true;
-	}
+	if (!message->caller_id && try_direct(message, &row, id))
+		return true;
 	return insert_with_executor(&row, id);
 }

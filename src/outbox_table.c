@@ -33,7 +33,7 @@ typedef struct ColumnRule
 	const char *name;
 	Oid			type;
 	bool		not_null;
-	bool		null_in_plain_row;	/* so a partial index that asks for a value cannot hold a plain row */
+	bool		unset;			/* null in a row that was just added */
 } ColumnRule;
 
 static const ColumnRule column_rules[OUTBOX_COLUMNS] = {
@@ -54,10 +54,10 @@ static const ColumnRule column_rules[OUTBOX_COLUMNS] = {
 	[OUTBOX_CORRELATION_ID] = {"correlation_id", TEXTOID, false, false},
 	[OUTBOX_CAUSATION_ID] = {"causation_id", TEXTOID, false, false},
 	[OUTBOX_REPLY_TO] = {"reply_to", TEXTOID, false, false},
-	[OUTBOX_ORDERING_KEY] = {"ordering_key", TEXTOID, false, true},
+	[OUTBOX_ORDERING_KEY] = {"ordering_key", TEXTOID, false, false},
 	[OUTBOX_EXPIRATION] = {"expiration", INT8OID, false, false},
 	[OUTBOX_PRIORITY] = {"priority", INT2OID, false, false},
-	[OUTBOX_NOT_BEFORE] = {"not_before", TIMESTAMPTZOID, false, true},
+	[OUTBOX_NOT_BEFORE] = {"not_before", TIMESTAMPTZOID, false, false},
 	[OUTBOX_NEXT_ATTEMPT_AT] = {"next_attempt_at", TIMESTAMPTZOID, false, true},
 	[OUTBOX_RETIRED_AT] = {"retired_at", TIMESTAMPTZOID, false, true},
 	[OUTBOX_PUBLISHED_AT] = {"published_at", TIMESTAMPTZOID, false, true},
@@ -72,11 +72,24 @@ static uint64 invalidations = 0;
 static OutboxShape shape;
 static MemoryContext shape_context = NULL;
 
-/* Called for every relation that changes, InvalidOid for all of them.  A change of an index reaches us as one of its table too. */
+static bool
+is_part_of_shape(Oid relid)
+{
+	int			i;
+
+	for (i = 0; i < shape.nindexes; i++)
+	{
+		if (shape.indexes[i].relid == relid)
+			return true;
+	}
+	return relid == outbox;
+}
+
+/* Called for every relation that changes, InvalidOid for all of them. */
 static void
 forget_shape(Datum arg, Oid relid)
 {
-	if (relid == outbox || relid == shape.primary_key || !OidIsValid(relid))
+	if (!OidIsValid(relid) || is_part_of_shape(relid))
 	{
 		shape_known = false;
 		invalidations++;
@@ -94,7 +107,7 @@ column_is_ours(Relation rel, OutboxColumn column)
 		attribute->attgenerated == '\0' && (attribute->attidentity != '\0') == (column == OUTBOX_ID);
 }
 
-/* Nothing has to happen at an insert but storing the row: no check, trigger, rule or policy, no partition bound. */
+/* Apart from indexes, nothing has to happen at an insert but storing the row: no check, trigger, rule or policy, no partition bound. */
 static bool
 table_is_plain(Relation rel)
 {
@@ -117,9 +130,22 @@ table_is_plain(Relation rel)
 	return true;
 }
 
-/* What is true of every plain row, as clauses the planner can reason with. */
+static Expr *
+null_test(Relation rel, OutboxColumn column, NullTestType type)
+{
+	Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(rel), column);
+	NullTest   *test = makeNode(NullTest);
+
+	test->arg = (Expr *) makeVar(1, attribute->attnum, attribute->atttypid, attribute->atttypmod, attribute->attcollation,
+								 0);
+	test->nulltesttype = type;
+	test->location = -1;
+	return (Expr *) test;
+}
+
+/* What is true of every row of the class, as clauses the planner can reason with. */
 static List *
-plain_row_clauses(Relation rel)
+class_clauses(Relation rel, int row_class)
 {
 	Var		   *caller_id = makeVar(1, OUTBOX_CALLER_ID + 1, BOOLOID, -1, InvalidOid, 0);
 	List	   *clauses = list_make1(makeBoolExpr(NOT_EXPR, list_make1(caller_id), -1));
@@ -127,77 +153,90 @@ plain_row_clauses(Relation rel)
 
 	for (i = 0; i < OUTBOX_COLUMNS; i++)
 	{
-		Form_pg_attribute column = TupleDescAttr(RelationGetDescr(rel), i);
-		NullTest   *test;
-
-		if (!column_rules[i].null_in_plain_row)
-			continue;
-		test = makeNode(NullTest);
-		test->arg = (Expr *) makeVar(1, column->attnum, column->atttypid, column->atttypmod, column->attcollation, 0);
-		test->nulltesttype = IS_NULL;
-		test->location = -1;
-		clauses = lappend(clauses, test);
+		if (column_rules[i].unset)
+			clauses = lappend(clauses, null_test(rel, i, IS_NULL));
 	}
-	return clauses;
+	clauses = lappend(clauses, null_test(rel, OUTBOX_ORDERING_KEY, row_class & ROW_ORDERED ? IS_NOT_NULL : IS_NULL));
+	return lappend(clauses, null_test(rel, OUTBOX_NOT_BEFORE, row_class & ROW_DELAYED ? IS_NOT_NULL : IS_NULL));
 }
 
-/* A partial index whose condition contradicts what a plain row is never holds one. */
+/* We can put an entry into it as the executor would: no expressions to compute, nothing to check later. */
 static bool
-index_never_applies(Relation rel, Relation index)
+index_is_simple(Relation index, const IndexInfo *info)
 {
-	List	   *predicate = RelationGetIndexPredicate(index);
-
-	return predicate != NIL && predicate_refuted_by(predicate, plain_row_clauses(rel), true);
+	return index->rd_rel->relam == BTREE_AM_OID && info->ii_Expressions == NIL && !index->rd_index->indisexclusion &&
+		(!info->ii_Unique || index->rd_index->indimmediate);
 }
 
-static bool
-index_is_plain_key(Relation index)
+/*
+ * Note which classes of rows the index holds.  Where that depends on more than
+ * the class, rows of the class are for the executor.  An index that is still
+ * being built gets its entries from the building.
+ */
+static void
+add_index(Relation rel, Relation index)
 {
-	Form_pg_index form = index->rd_index;
+	OutboxIndex *entry = &shape.indexes[shape.nindexes];
+	bool		simple;
+	int			c;
 
-	return form->indisprimary && form->indimmediate && form->indisvalid && form->indisready &&
-		index->rd_rel->relam == BTREE_AM_OID && form->indnatts == 1 && form->indkey.values[0] == OUTBOX_ID + 1;
+	entry->relid = RelationGetRelid(index);
+	entry->info = BuildIndexInfo(index);
+	simple = index_is_simple(index, entry->info);
+	memset(entry->holds, false, sizeof(entry->holds));
+	shape.nindexes++;
+	for (c = 0; c < ROW_CLASSES && entry->info->ii_ReadyForInserts; c++)
+	{
+		List	   *clauses = class_clauses(rel, c);
+		List	   *predicate = entry->info->ii_Predicate;
+
+		entry->holds[c] = simple && (predicate == NIL || predicate_implied_by(predicate, clauses, false));
+		if (!entry->holds[c] && (predicate == NIL || !predicate_refuted_by(predicate, clauses, true)))
+			shape.direct[c] = false;
+	}
 }
 
-static IndexInfo *
-keep_index_info(Relation index)
+static void
+look_at_indexes(Relation rel)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *cell;
+
+	foreach (cell, indexes)
+	{
+		Relation	index;
+
+		if (shape.nindexes >= OUTBOX_MAX_INDEXES)
+		{
+			memset(shape.direct, false, sizeof(shape.direct));
+			break;
+		}
+		index = index_open(lfirst_oid(cell), AccessShareLock);
+		add_index(rel, index);
+		index_close(index, AccessShareLock);
+	}
+	list_free(indexes);
+}
+
+/* What it allocates lives until the next look; that is rare. */
+static void
+look(Relation rel)
 {
 	MemoryContext caller;
-	IndexInfo  *info;
+	bool		plain;
 
 	if (shape_context == NULL)
 		shape_context = AllocSetContextCreate(TopMemoryContext, "acemq outbox table", ALLOCSET_SMALL_SIZES);
 	MemoryContextReset(shape_context);
+
 	caller = MemoryContextSwitchTo(shape_context);
-	info = BuildIndexInfo(index);
+	shape.sequence = compat_identity_sequence(rel, OUTBOX_ID + 1);
+	shape.nindexes = 0;
+	plain = OidIsValid(shape.sequence) && table_is_plain(rel);
+	memset(shape.direct, plain, sizeof(shape.direct));
+	if (plain)
+		look_at_indexes(rel);
 	MemoryContextSwitchTo(caller);
-	return info;
-}
-
-/* The primary key, and nothing else that a plain row would have to go into. */
-static bool
-indexes_are_plain(Relation rel)
-{
-	List	   *indexes = RelationGetIndexList(rel);
-	bool		plain = true;
-	ListCell   *cell;
-
-	shape.primary_key = InvalidOid;
-	foreach (cell, indexes)
-	{
-		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
-
-		if (!OidIsValid(shape.primary_key) && index_is_plain_key(index))
-		{
-			shape.primary_key = RelationGetRelid(index);
-			shape.key_info = keep_index_info(index);
-		}
-		else if (!index_never_applies(rel, index))
-			plain = false;
-		index_close(index, AccessShareLock);
-	}
-	list_free(indexes);
-	return plain && OidIsValid(shape.primary_key);
 }
 
 /*
@@ -215,8 +254,7 @@ find_out_shape(Relation rel)
 		CacheRegisterRelcacheCallback(forget_shape, (Datum) 0);
 		registered = true;
 	}
-	shape.sequence = compat_identity_sequence(rel, OUTBOX_ID + 1);
-	shape.direct = OidIsValid(shape.sequence) && table_is_plain(rel) && indexes_are_plain(rel);
+	look(rel);
 	shape_known = before == invalidations;
 }
 

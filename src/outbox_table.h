@@ -47,15 +47,28 @@ typedef enum OutboxColumn
 } OutboxColumn;
 
 /*
- * A plain row is one that no partial index of ours applies to: immediate,
- * without an ordering key, with a generated message id.
+ * Rows without a message id of the caller's, by what decides in which partial
+ * indexes they belong.
  */
+#define ROW_ORDERED 1			/* bit: ordering_key is given */
+#define ROW_DELAYED 2			/* bit: not_before is given */
+#define ROW_CLASSES 4
+
+#define OUTBOX_MAX_INDEXES 16
+
+typedef struct OutboxIndex
+{
+	Oid			relid;
+	bool		holds[ROW_CLASSES];
+	IndexInfo  *info;
+} OutboxIndex;
+
 typedef struct OutboxShape
 {
-	bool		direct;			/* a plain row may go straight into the table and its primary key */
-	Oid			primary_key;
+	bool		direct[ROW_CLASSES];	/* such a row may go straight into the heap and into the indexes that hold it */
 	Oid			sequence;
-	IndexInfo  *key_info;
+	int			nindexes;
+	OutboxIndex indexes[OUTBOX_MAX_INDEXES];
 } OutboxShape;
 
 /*
