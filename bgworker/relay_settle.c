@@ -300,15 +300,16 @@ upkeep(DatabaseTurn *turn)
 	relay->oldest_unread = relay->caught_up && link_conn(relay->link) ? 0 : store_oldest(relay->next_id);
 	if (max_prepared_xacts > 0)
 	{
+		bool		announced = pg_atomic_exchange_u32(&relay->slot->prepared, 0) != 0;
 		bool		prepared = store_prepared_exists();
 
-		/* What was prepared at the last look may be committed now, with ids that the forward scan has passed. */
-		if (prepared || relay->prepared_seen)
+		/* What was prepared at the last look, or since, may be committed now, with ids that the forward scan has passed. */
+		if (prepared || announced || relay->prepared_seen)
 		{
 			relay_add_range(relay, 1, relay->next_id - 1);
 			relay->fetch_wanted = true;
 		}
-		relay->prepared_seen = prepared;
+		relay->prepared_seen = prepared || announced;
 	}
 	count_step(relay);
 	if (relay->upkeep_more)

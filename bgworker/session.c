@@ -16,6 +16,7 @@
 
 #include "session.h"
 
+#include "access/xact.h"
 #include "utils/guc.h"
 
 typedef struct Setting
@@ -76,4 +77,13 @@ session_fix_settings(void)
 	for (int i = 0; i < lengthof(settings); i++)
 		if (GetConfigOption(settings[i].name, true, false) != NULL)
 			SetConfigOption(settings[i].name, settings[i].value, PGC_SUSET, PGC_S_OVERRIDE);
+
+	/*
+	 * Messages are built outside transactions, in UTF-8.  Conversion there is
+	 * only possible to the client's encoding, whose functions are looked up
+	 * now.
+	 */
+	StartTransactionCommand();
+	SetConfigOption("client_encoding", "UTF8", PGC_SUSET, PGC_S_OVERRIDE);
+	CommitTransactionCommand();
 }

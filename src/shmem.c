@@ -124,6 +124,7 @@ acemq_slot_reset(AcemqSlot *slot)
 			pg_atomic_init_u32(&slot->lag[half][i], 0);
 	pg_atomic_init_u32(&slot->lag_half, 0);
 	pg_atomic_init_u32(&slot->leave, 0);
+	pg_atomic_init_u32(&slot->prepared, 0);
 	pg_atomic_init_u32(&slot->wake, 0);
 	pg_atomic_init_u32(&slot->fetch_epoch, 0);
 	pg_atomic_init_u32(&slot->state, ACEMQ_STATE_STARTING);

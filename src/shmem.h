@@ -79,6 +79,7 @@ typedef struct AcemqSlot
 	pg_atomic_uint32 leave;
 
 	/* ---- from backends to the worker ---- */
+	pg_atomic_uint32 prepared;	/* a transaction that added rows was prepared: whoever commits it cannot report them */
 	pg_atomic_uint32 wake;		/* set before the latch, cleared before the table is read */
 
 	/*

@@ -147,6 +147,18 @@ tell_worker(const WakeLevel *level)
 		acemq_wake_worker(slot);
 }
 
+/* Another backend will commit the rows and know nothing of them: the worker has to look for itself. */
+static void
+announce_prepared(void)
+{
+	AcemqSlot  *slot = acemq_my_slot();
+
+	if (slot == NULL || slot->database != MyDatabaseId)
+		return;
+	pg_atomic_write_u32(&slot->prepared, 1);
+	acemq_wake_worker(slot);
+}
+
 static void
 at_transaction_end(XactEvent event, void *arg)
 {
@@ -163,8 +175,12 @@ at_transaction_end(XactEvent event, void *arg)
 			if (level->wake_launcher)
 				acemq_wake_launcher();
 			break;
-		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
+			levels = NULL;
+			if (level != NULL && level->added > 0)
+				announce_prepared();
+			break;
+		case XACT_EVENT_ABORT:
 			levels = NULL;
 			break;
 		default:
