@@ -3,12 +3,13 @@
  *		acemq.outbox_sweep(): wake the relay and wait until everything that was
  *		committed and due is sent.
  *
- * May depend on: shmem.h, guc.h, sql_args.h, waited_rows.h.
+ * May depend on: shmem.h, guc.h, slot_text.h, sql_args.h, waited_rows.h.
  */
 #include "postgres.h"
 
 #include "guc.h"
 #include "shmem.h"
+#include "slot_text.h"
 #include "sql_args.h"
 #include "waited_rows.h"
 
@@ -44,14 +45,7 @@ typedef struct Sweep
 static char *
 slot_error(AcemqSlot *slot)
 {
-	char	   *text;
-
-	if (slot == NULL)
-		return pstrdup("");
-	LWLockAcquire(&slot->text_lock, LW_SHARED);
-	text = pstrdup(slot->last_error);
-	LWLockRelease(&slot->text_lock);
-	return text;
+	return slot ? slot_texts(slot).last_error : "";
 }
 
 static void

@@ -1,0 +1,23 @@
+/*
+ * slot_text.h
+ *		The texts of a slot, in the encoding of this database.
+ *
+ * May depend on: shmem.h.
+ */
+#ifndef ACEMQ_SLOT_TEXT_H
+#define ACEMQ_SLOT_TEXT_H
+
+#include "shmem.h"
+
+typedef struct SlotTexts
+{
+	/* palloc'd, "" when there is none */
+	char	   *broker;
+	char	   *last_error;
+	char	   *held_by;
+	TimestampTz last_error_at;	/* 0: none */
+} SlotTexts;
+
+extern SlotTexts slot_texts(AcemqSlot *slot);
+
+#endif							/* ACEMQ_SLOT_TEXT_H */
