@@ -14,13 +14,17 @@
 #include "saved_plan.h"
 #include "sql_args.h"
 
+#include "catalog/namespace.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/syscache.h"
 
 PG_FUNCTION_INFO_V1(acemq_grant_access);
 PG_FUNCTION_INFO_V1(acemq_revoke_access);
+PG_FUNCTION_INFO_V1(acemq_check_schema);
 
 #define DUTY_MAX_NAMES 24
 
@@ -230,5 +234,28 @@ Datum
 acemq_revoke_access(PG_FUNCTION_ARGS)
 {
 	change_access(fcinfo, false);
+	PG_RETURN_VOID();
+}
+
+/*
+ * For the install script.  The owner of a schema may create functions in it,
+ * and would see ours called by everybody who trusts the name.
+ */
+Datum
+acemq_check_schema(PG_FUNCTION_ARGS)
+{
+	Oid			schema = get_namespace_oid(ACEMQ_SCHEMA, false);
+	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(schema));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for schema %u", schema);
+	owner = ((Form_pg_namespace) GETSTRUCT(tuple))->nspowner;
+	ReleaseSysCache(tuple);
+	if (owner != as_owner_role())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("schema \"%s\" exists and belongs to another role", ACEMQ_SCHEMA),
+				 errhint("Drop or rename it, or give it to the role that creates the extension.")));
 	PG_RETURN_VOID();
 }

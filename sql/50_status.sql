@@ -1,0 +1,65 @@
+-- What is going on: the waiting and the retired messages, the relay's state, and
+-- the doctor.  No secret and no body is shown.  For operators.
+
+CREATE VIEW acemq.outbox_pending AS
+SELECT o.id, o.message_id, o.exchange, o.routing_key, o.ordering_key,
+       COALESCE(o.type, NULLIF(o.routing_key, ''), 'message') AS type,
+       o.created_at, o.not_before, o.attempts, o.next_attempt_at, o.last_error,
+       pg_catalog.octet_length(o.body) AS body_size, o.leased_until, o.leased_by
+FROM acemq.outbox o
+WHERE o.retired_at IS NULL AND o.published_at IS NULL;
+
+COMMENT ON VIEW acemq.outbox_pending IS 'messages that wait to be sent';
+COMMENT ON COLUMN acemq.outbox_pending.next_attempt_at IS 'after a failed attempt: not tried again before this time';
+COMMENT ON COLUMN acemq.outbox_pending.body_size IS 'bytes';
+
+CREATE VIEW acemq.outbox_retired AS
+SELECT o.id, o.message_id, o.exchange, o.routing_key, o.ordering_key,
+       COALESCE(o.type, NULLIF(o.routing_key, ''), 'message') AS type,
+       o.created_at, o.not_before, o.attempts, o.next_attempt_at, o.last_error,
+       pg_catalog.octet_length(o.body) AS body_size, o.retired_at
+FROM acemq.outbox o
+WHERE o.retired_at IS NOT NULL;
+
+COMMENT ON VIEW acemq.outbox_retired IS 'messages that failed acemq.max_attempts times and wait for outbox_release or outbox_discard';
+COMMENT ON COLUMN acemq.outbox_retired.body_size IS 'bytes';
+
+-- One row from shared memory.  Counters begin at zero with the server; numbers are NULL
+-- while no worker has a place in shared memory for this database.
+CREATE FUNCTION acemq._status(
+    OUT state text, OUT since timestamptz, OUT broker text, OUT pending bigint, OUT oldest_age interval,
+    OUT retired bigint, OUT in_flight bigint, OUT published bigint, OUT failed bigint, OUT returned bigint,
+    OUT nacked bigint, OUT reconnects bigint, OUT overtaken bigint, OUT lag_p50 double precision,
+    OUT lag_p95 double precision, OUT lag_p99 double precision, OUT last_error text, OUT last_error_at timestamptz,
+    OUT pending_approximate boolean, OUT resent bigint, OUT skipped_turns bigint, OUT held_by text,
+    OUT worker_pid integer)
+    LANGUAGE c VOLATILE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', 'acemq_status';
+COMMENT ON FUNCTION acemq._status() IS 'internal: the row of acemq.status';
+
+CREATE VIEW acemq.status AS SELECT s.* FROM acemq._status() s;
+
+COMMENT ON VIEW acemq.status IS 'the relay of this database, one row, read from shared memory';
+COMMENT ON COLUMN acemq.status.state IS 'starting, relaying, idle, disconnected, blocked, paused, fenced or needs restart';
+COMMENT ON COLUMN acemq.status.pending IS 'committed messages that are neither sent nor retired';
+COMMENT ON COLUMN acemq.status.pending_approximate IS 'the rows have not been counted since the server started';
+COMMENT ON COLUMN acemq.status.oldest_age IS 'of the oldest unsent message the worker knows';
+COMMENT ON COLUMN acemq.status.failed IS 'failed attempts';
+COMMENT ON COLUMN acemq.status.overtaken IS 'messages that went out before an earlier, failed one of their lane';
+COMMENT ON COLUMN acemq.status.resent IS 'messages put on the wire again after a loss: possible duplicates';
+COMMENT ON COLUMN acemq.status.lag_p50 IS 'seconds from commit to confirm, of the last minutes';
+COMMENT ON COLUMN acemq.status.lag_p95 IS 'seconds from commit to confirm, of the last minutes';
+COMMENT ON COLUMN acemq.status.lag_p99 IS 'seconds from commit to confirm, of the last minutes';
+COMMENT ON COLUMN acemq.status.skipped_turns IS 'turns of the worker skipped because a lock was not to be had at once';
+COMMENT ON COLUMN acemq.status.held_by IS 'the lane that is held longest, and why';
+
+-- acemq.doctor: is all well here, in words.
+--
+-- Reads shared memory, settings and catalogs; never the network: what it says of the broker is
+-- what the worker last saw, and when.  One row per check; hint says what to do about one
+-- that is not ok.  Without a preloaded library, checks of the processes are left out.
+CREATE FUNCTION acemq.doctor()
+RETURNS TABLE ("check" text, ok boolean, detail text, hint text)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20
+    AS 'MODULE_PATHNAME', 'acemq_doctor';
+COMMENT ON FUNCTION acemq.doctor() IS 'checks of library, worker, broker, backlog and tables, with a hint for what is not ok';
