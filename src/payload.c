@@ -68,7 +68,6 @@ check_json(const char *json, int len)
 				 errhint("Pass content_type for text that is not JSON, for example content_type => 'text/plain', or cast other bytes to bytea.")));
 }
 
-/* Before anything is copied or converted, so that a huge value is refused cheaply. */
 static void
 check_size(Size size)
 {
@@ -105,6 +104,13 @@ jsonb_body(Datum payload)
 	return bytes(utf8, len);
 }
 
+/* Before anything is copied, so that a huge value is refused cheaply. */
+static void
+check_stored_size(Datum payload)
+{
+	check_size(toast_raw_datum_size(payload) - VARHDRSZ);
+}
+
 /* text and bytea have the same layout, so text that is UTF-8 already is stored as it came. */
 static bytea *
 text_body(Datum payload, bool must_be_json)
@@ -113,14 +119,16 @@ text_body(Datum payload, bool must_be_json)
 	const char *utf8;
 	int			len;
 
-	check_size(toast_raw_datum_size(payload) - VARHDRSZ);
+	/* Of other encodings some take more bytes than UTF-8: only the converted text tells. */
+	if (GetDatabaseEncoding() == PG_UTF8)
+		check_stored_size(payload);
 	value = (text *) PG_DETOAST_DATUM_PACKED(payload);
 	utf8 = utf8_from_server(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value), &len, "payload");
+	check_size(len);
 	if (must_be_json)
 		check_json(utf8, len);
 	if (utf8 == VARDATA_ANY(value))
 		return (bytea *) value;
-	check_size(len);
 	return bytes(utf8, len);
 }
 
@@ -136,7 +144,7 @@ payload_body(Datum payload, PayloadKind kind, const text *content_type)
 		case PAYLOAD_JSONB:
 			return jsonb_body(payload);
 		case PAYLOAD_BYTEA:
-			check_size(toast_raw_datum_size(payload) - VARHDRSZ);
+			check_stored_size(payload);
 			return (bytea *) PG_DETOAST_DATUM_PACKED(payload);
 	}
 	elog(ERROR, "unexpected kind of payload: %d", (int) kind);
