@@ -92,11 +92,11 @@ establish(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions 
 	if (conn->rabbit == NULL)
 		return broker_fail(error, BROKER_UNREACHABLE, "out of memory");
 
-	dial_bound_resolver();
-	if (endpoint->tls ? !dial_tls(conn, endpoint, options, error) : !dial_tcp(conn, endpoint, options, error))
+	broker_bound_resolver();
+	if (endpoint->tls ? !broker_dial_tls(conn, endpoint, options, error) : !broker_dial_tcp(conn, endpoint, options, error))
 		return false;
 	CHECK_FOR_INTERRUPTS();
-	return login(conn, endpoint, options, error);
+	return broker_login(conn, endpoint, options, error);
 }
 
 BrokerConn *
@@ -159,8 +159,8 @@ conn_describe_failure(char *text, Size size, int status, GuardOutcome outcome, c
 	/* These two say only where to look. */
 	if (status == AMQP_STATUS_SOCKET_ERROR && errno != 0)
 		reason = strerror(errno);
-	else if (status == AMQP_STATUS_SSL_ERROR && tls_last_reason()[0] != '\0')
-		reason = tls_last_reason();
+	else if (status == AMQP_STATUS_SSL_ERROR && broker_tls_reason()[0] != '\0')
+		reason = broker_tls_reason();
 
 	if (outcome == GUARD_KICKED)
 		snprintf(text, size, "could not %s: the process is being terminated", what);

@@ -100,17 +100,17 @@ extern void pump_frames(BrokerConn *conn);
 
 /* ---- dial.c, tls.c, login.c: the steps of broker_connect(); false with *error filled ---- */
 
-extern bool dial_tcp(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error);
-extern bool dial_tls(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error);
-extern bool login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error);
+extern bool broker_dial_tcp(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error);
+extern bool broker_dial_tls(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error);
+extern bool broker_login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error);
 
 /* The process's resolver gives up early: getaddrinfo() is the one call without a deadline. */
-extern void dial_bound_resolver(void);
+extern void broker_bound_resolver(void);
 
 /* Fill *error; returns false, so that a step can end with it. */
 extern bool broker_fail(BrokerError *error, BrokerFailure kind, const char *format,...) CHECKED_FORMAT(3, 4);
 
 /* The reason of the last failed OpenSSL call, or "". */
-extern const char *tls_last_reason(void);
+extern const char *broker_tls_reason(void);
 
 #endif							/* ACEMQ_CONN_INTERNAL_H */

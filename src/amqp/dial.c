@@ -31,7 +31,7 @@ typedef struct Address
 } Address;
 
 void
-dial_bound_resolver(void)
+broker_bound_resolver(void)
 {
 	/*
 	 * res_init() reads resolv.conf again, whose changes the resolver would not
@@ -153,7 +153,7 @@ connect_one(BrokerConn *conn, const Address *address, TimestampTz deadline)
 }
 
 bool
-dial_tcp(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error)
+broker_dial_tcp(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error)
 {
 	Address    *addresses = MemoryContextAlloc(conn->context, MAX_ADDRESSES * sizeof(Address));
 	int			count = resolve(endpoint, addresses, error);

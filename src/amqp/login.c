@@ -121,7 +121,7 @@ set_timeouts(BrokerConn *conn, const BrokerOptions *options)
 }
 
 bool
-login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error)
+broker_login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error)
 {
 	amqp_rpc_reply_t reply;
 	GuardOutcome outcome;

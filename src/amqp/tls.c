@@ -16,6 +16,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <unistd.h>
 
 /*
  * Certificates that the AceMQ libraries generate for tests carry this in
@@ -32,9 +33,10 @@ typedef struct TlsVerdict
 } TlsVerdict;
 
 const char *
-tls_last_reason(void)
+broker_tls_reason(void)
 {
-	const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+	/* The first is the cause, those behind it say who stumbled over it. */
+	const char *reason = ERR_reason_error_string(ERR_peek_error());
 
 	return reason != NULL ? reason : "";
 }
@@ -109,6 +111,15 @@ handshake_progress(const SSL *ssl, int where, int value)
 	guard_repeat();
 }
 
+/* OpenSSL would say "system lib". */
+static bool
+is_readable(const char *file, BrokerError *error)
+{
+	if (access(file, R_OK) == 0)
+		return true;
+	return broker_fail(error, BROKER_MISCONFIGURED, "could not read file \"%s\": %s", file, strerror(errno));
+}
+
 static bool
 trust_authorities(SSL_CTX *context, const BrokerOptions *options, BrokerError *error)
 {
@@ -120,12 +131,14 @@ trust_authorities(SSL_CTX *context, const BrokerOptions *options, BrokerError *e
 		if (SSL_CTX_set_default_verify_paths(context) == 1)
 			return true;
 		return broker_fail(error, BROKER_MISCONFIGURED, "could not load the system's certificate authorities: %s",
-						   tls_last_reason());
+						   broker_tls_reason());
 	}
 
+	if (!is_readable(file, error))
+		return false;
 	if (SSL_CTX_load_verify_locations(context, file, NULL) != 1)
 		return broker_fail(error, BROKER_MISCONFIGURED, "could not load certificate authorities from \"%s\": %s", file,
-						   tls_last_reason());
+						   broker_tls_reason());
 
 	objects = X509_STORE_get0_objects(SSL_CTX_get_cert_store(context));
 	for (int i = 0; i < sk_X509_OBJECT_num(objects); i++)
@@ -152,16 +165,18 @@ present_certificate(SSL_CTX *context, const BrokerOptions *options, BrokerError 
 	if (!has_certificate || !has_key)
 		return broker_fail(error, BROKER_MISCONFIGURED, "a client certificate and its key go together, one is missing");
 
+	if (!is_readable(certificate, error) || !is_readable(key, error))
+		return false;
 	if (SSL_CTX_use_certificate_chain_file(context, certificate) != 1)
 		return broker_fail(error, BROKER_MISCONFIGURED, "could not load client certificate \"%s\": %s", certificate,
-						   tls_last_reason());
+						   broker_tls_reason());
 	SSL_CTX_get0_chain_certs(context, &chain);
 	if (is_development_certificate(SSL_CTX_get0_certificate(context)) || any_development_certificate(chain))
 		return broker_fail(error, BROKER_MISCONFIGURED, "file \"%s\" holds a development certificate", certificate);
 
 	SSL_CTX_set_default_passwd_cb(context, no_passphrase);
 	if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1 || SSL_CTX_check_private_key(context) != 1)
-		return broker_fail(error, BROKER_MISCONFIGURED, "could not use client key \"%s\": %s", key, tls_last_reason());
+		return broker_fail(error, BROKER_MISCONFIGURED, "could not use client key \"%s\": %s", key, broker_tls_reason());
 	return true;
 }
 
@@ -223,7 +238,7 @@ certificate_problem(int code)
 static const char *
 connect_problem(int status, GuardOutcome outcome, int save_errno)
 {
-	const char *reason = tls_last_reason();
+	const char *reason = broker_tls_reason();
 
 	if (outcome == GUARD_KICKED)
 		return "the process is being terminated";
@@ -233,9 +248,12 @@ connect_problem(int status, GuardOutcome outcome, int save_errno)
 		return "the broker closed the connection during the TLS handshake";
 	if (reason[0] != '\0')
 		return reason;
-	if (status == AMQP_STATUS_SOCKET_ERROR && save_errno != 0 && save_errno != EINPROGRESS)
-		return strerror(save_errno);
-	return amqp_error_string2(status);
+	if (status != AMQP_STATUS_SOCKET_ERROR)
+		return amqp_error_string2(status);
+
+	/* The library asks for the reason of a connect that failed later, but keeps it to itself. */
+	return save_errno == 0 || save_errno == EINPROGRESS ? "connection refused or host unreachable" :
+		strerror(save_errno);
 }
 
 static pgsocket
@@ -245,7 +263,7 @@ socket_of(void *arg)
 }
 
 bool
-dial_tls(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error)
+broker_dial_tls(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error)
 {
 	struct timeval timeout = {options->connect_timeout_ms / 1000, (options->connect_timeout_ms % 1000) * 1000};
 	TlsVerdict *verdict = MemoryContextAllocZero(conn->context, sizeof(TlsVerdict));

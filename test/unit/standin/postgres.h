@@ -1,0 +1,42 @@
+/*
+ * postgres.h (stand-in)
+ *		Just enough of the server's first header for the pure files of src/ to
+ *		be compiled and tested by themselves, under sanitizers that the server
+ *		itself would not run with.
+ */
+#ifndef ACEMQ_STANDIN_POSTGRES_H
+#define ACEMQ_STANDIN_POSTGRES_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+typedef int32_t int32;
+typedef int64_t int64;
+typedef uint8_t uint8;
+typedef uint16_t uint16;
+typedef uint64_t uint64;
+typedef size_t Size;
+
+#define Assert(condition) assert(condition)
+#define lengthof(array) (sizeof(array) / sizeof((array)[0]))
+#define unconstify(type, expression) ((type) (expression))
+#define MAKE_SQLSTATE(a, b, c, d, e) 0
+
+#define MCXT_ALLOC_NO_OOM 0x02
+#define MCXT_ALLOC_ZERO 0x04
+
+extern void *palloc(Size size);
+extern void *palloc_extended(Size size, int flags);
+extern void *repalloc(void *pointer, Size size);
+extern void pfree(void *pointer);
+
+/* Let the allocation after `count` others that may fail, fail; -1: none. */
+extern void standin_fail_after(int count);
+
+#endif							/* ACEMQ_STANDIN_POSTGRES_H */
