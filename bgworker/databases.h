@@ -27,6 +27,7 @@ typedef struct Database
 	Oid			oid;
 	char		name[NAMEDATALEN];
 	bool		listed;			/* in pg_database and open to connections when last looked */
+	bool		held;			/* somebody wants it for himself: as of the last turn */
 	DatabaseState state;
 	AcemqSlot  *slot;			/* NULL: none */
 

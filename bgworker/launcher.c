@@ -55,6 +55,8 @@ static TimestampTz wake_at;
 static void announce(void);
 static void retire(int code, Datum arg);
 static void launcher_turn(void);
+static bool note_holds(void);
+static void attend_all(void);
 static void wake_by(TimestampTz when);
 static void take_requests(void);
 static void wanted(Database *database);
@@ -131,18 +133,37 @@ retire(int code, Datum arg)
 static void
 launcher_turn(void)
 {
-	dlist_mutable_iter iter;
-
 	now = GetCurrentTimestamp();
-	if (pg_atomic_exchange_u32(&acemq_shared->rescan, 0) != 0 || now >= next_scan)
+	acemq_hold_drop_dead();
+
+	/* Who had a database for himself may have dropped it: what was read before says nothing about it any more. */
+	if (note_holds() || pg_atomic_exchange_u32(&acemq_shared->rescan, 0) != 0 || now >= next_scan)
 		next_scan = TimestampTzPlusMilliseconds(now, databases_scan() ? SCAN_INTERVAL_MS : RETRY_INTERVAL_MS);
 	wake_at = next_scan;
 
 	take_requests();
-	acemq_hold_drop_dead();
-	dlist_foreach_modify(iter, &databases)
-		attend(dlist_container(Database, node, iter.cur));
+	attend_all();
 	start_due_workers();
+}
+
+/* True if a hold has ended since the last turn. */
+static bool
+note_holds(void)
+{
+	bool		some_ended = false;
+	dlist_iter	iter;
+
+	LWLockAcquire(acemq_shared->lock, LW_SHARED);
+	dlist_foreach(iter, &databases)
+	{
+		Database   *database = dlist_container(Database, node, iter.cur);
+		bool		was_held = database->held;
+
+		database->held = acemq_is_held(database->oid);
+		some_ended |= was_held && !database->held;
+	}
+	LWLockRelease(acemq_shared->lock);
+	return some_ended;
 }
 
 static void
@@ -192,26 +213,29 @@ wanted(Database *database)
 		database->state = DATABASE_DUE;
 }
 
+static void
+attend_all(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &databases)
+		attend(dlist_container(Database, node, iter.cur));
+}
+
 /* Everything that may happen to one database, but for starting its worker. */
 static void
 attend(Database *database)
 {
-	bool		held;
-
-	LWLockAcquire(acemq_shared->lock, LW_SHARED);
-	held = acemq_is_held(database->oid);
-	LWLockRelease(acemq_shared->lock);
-
 	if (database->state == DATABASE_LAUNCHED)
 	{
 		if (!launch_is_running(database))
 			worker_ended(database);
-		else if (held || !database->listed)
+		else if (database->held || !database->listed)
 			launch_stop(database);
 	}
 	if (database->state == DATABASE_OVER_LIMIT && slot_seat_is_free())
 		database->state = DATABASE_DUE;
-	if (held || (database->state == DATABASE_LAUNCHED && database->handle == NULL))
+	if (database->held || (database->state == DATABASE_LAUNCHED && database->handle == NULL))
 		wake_by(TimestampTzPlusMilliseconds(now, WATCH_INTERVAL_MS));
 
 	/* Dropped, or closed to connections. */
@@ -323,7 +347,7 @@ start_due_workers(void)
 		Database   *database = dlist_container(Database, node, iter.cur);
 		bool		is_probe = database->slot == NULL;
 
-		if (database->state != DATABASE_DUE)
+		if (database->state != DATABASE_DUE || database->held)
 			continue;
 		if (database->start_at > now)
 		{

@@ -273,14 +273,14 @@ transaction_ends(XactEvent event, void *arg)
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
 
+	if (event == XACT_EVENT_COMMIT && databases_changed)
+		acemq_wake_launcher_for(InvalidOid);
 	if (holds_placed)
 		acemq_hold_release(0);
 	if (event == XACT_EVENT_COMMIT)
 	{
 		AcemqSlot  *slot = extension_changed ? acemq_my_slot() : NULL;
 
-		if (databases_changed)
-			acemq_wake_launcher_for(InvalidOid);
 		if (slot != NULL)
 		{
 			pg_atomic_write_u32(&slot->leave, 1);
