@@ -93,6 +93,21 @@ delete_rows(Cancelled *cancelled)
 	return true;
 }
 
+/* The subtransaction is ours, so a caller that catches the error must not find it still open. */
+static void
+rollback_and_throw(MemoryContext context, ResourceOwner owner)
+{
+	ErrorData  *error;
+
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
+	FlushErrorState();
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	ReThrowError(error);
+}
+
 /*
  * In a subtransaction, so that a refusal gives the row lock back at once: the
  * relay passes over a row that is locked.
@@ -102,17 +117,23 @@ cancel_rows(text *message_id, Cancelled *cancelled)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	bool		done;
+	volatile bool done = false;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
-
-	done = lock_rows(message_id) && delete_rows(cancelled);
-	if (done)
-		ReleaseCurrentSubTransaction();
-	else
-		RollbackAndReleaseCurrentSubTransaction();
-
+	PG_TRY();
+	{
+		done = lock_rows(message_id) && delete_rows(cancelled);
+		if (done)
+			ReleaseCurrentSubTransaction();
+		else
+			RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		rollback_and_throw(context, owner);
+	}
+	PG_END_TRY();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
 	return done;
