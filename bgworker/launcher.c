@@ -69,23 +69,6 @@ static void start_due_workers(void);
 static void report_exhaustion(Database *refused);
 
 void
-launcher_register(void)
-{
-	BackgroundWorker worker;
-
-	memset(&worker, 0, sizeof(worker));
-	strlcpy(worker.bgw_name, "acemq launcher", sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, "acemq launcher", sizeof(worker.bgw_type));
-	strlcpy(worker.bgw_library_name, "acemq", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "acemq_launcher_main", sizeof(worker.bgw_function_name));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	/* Not on a standby; the postmaster starts it at promotion. */
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = 5;
-	RegisterBackgroundWorker(&worker);
-}
-
-void
 acemq_launcher_main(Datum arg)
 {
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);

@@ -9,10 +9,7 @@
 
 #include "acemq.h"
 
-/* From _PG_init while preloading. */
-extern void launcher_register(void);
-
-/* Entry point of the process. */
+/* Entry point of the process; src/acemq.c registers it by name. */
 extern PGDLLEXPORT void acemq_launcher_main(Datum arg);
 
 #endif							/* ACEMQ_LAUNCHER_H */

@@ -57,6 +57,18 @@ static void fill_options(BrokerOptions *options, const char *connection_name);
 static void note_failure(Link *link, const BrokerEndpoint *endpoint, const BrokerError *error, int64 took_ms);
 static void note_connected(Link *link, const BrokerEndpoint *endpoint);
 
+void
+link_process_init(void)
+{
+	broker_process_init();
+}
+
+void
+link_kick(void)
+{
+	broker_kick();
+}
+
 Link *
 link_create(MemoryContext parent, AcemqSlot *slot)
 {

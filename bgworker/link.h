@@ -16,6 +16,11 @@
 
 #include "shmem.h"
 
+/* Once in a process, after its signal handlers are installed. */
+extern void link_process_init(void);
+/* From the SIGTERM handler: gets a call that waits for the broker out.  Async-signal-safe. */
+extern void link_kick(void);
+
 typedef struct Link Link;
 
 extern Link *link_create(MemoryContext parent, AcemqSlot *slot);

@@ -8,14 +8,14 @@
  * bottom of the loop.  An ERROR anywhere ends the process; the launcher starts
  * another one.
  *
- * May depend on: relay.h, db.h, slots.h, session.h, wait.h, src/amqp/broker.h, src/shmem.h.
+ * May depend on: relay.h, db.h, slots.h, session.h, wait.h, link.h, src/shmem.h.
  *
  *-------------------------------------------------------------------------
  */
 #include "worker.h"
 
-#include "amqp/broker.h"
 #include "db.h"
+#include "link.h"
 #include "relay.h"
 #include "session.h"
 #include "shmem.h"
@@ -53,7 +53,7 @@ acemq_worker_main(Datum arg)
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, handle_sigterm);
 	BackgroundWorkerUnblockSignals();
-	broker_process_init();
+	link_process_init();
 
 	slot = slot_attach(database);
 	if (slot == NULL)
@@ -84,7 +84,7 @@ handle_sigterm(SIGNAL_ARGS)
 	int			saved_errno = errno;
 
 	slot_note_request();
-	broker_kick();
+	link_kick();
 	errno = saved_errno;
 	die(postgres_signal_arg);
 }
