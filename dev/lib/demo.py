@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from checks import await_until  # noqa: E402
 from cluster import Cluster  # noqa: E402
 from rabbit import Broker  # noqa: E402
+from wire import properties_set  # noqa: E402
 
 COMMITS = 200
 
@@ -91,9 +92,8 @@ def read_back(vhost):
     print(f"    exchange     {message.exchange}")
     print(f"    routing key  {message.routing_key}")
     print("    properties")
-    for name, value in sorted(vars(message.properties).items()):
-        if value is not None and name != "headers":
-            print(f"        {name:24} {value!r}")
+    for name, value in properties_set(message.properties).items():
+        print(f"        {name:24} {value!r}")
     print("    headers")
     for name, value in sorted(message.headers.items()):
         print(f"        {name:24} {value!r}")
@@ -137,7 +137,10 @@ def latency(shop, vhost):
         p99 = statistics.quantiles(values, n=100)[98]
         print(f"    {label:38} {statistics.median(values) * 1000:6.2f}  {p99 * 1000:6.2f}  ms")
     print()
-    shop.run("SELECT published, failed, returned, pending, lag_p50, lag_p99 FROM acemq.status;")
+    shop.run("""
+        SELECT published, failed, returned, pending FROM acemq.status;
+        SELECT * FROM acemq.doctor();
+    """)
 
 
 def main():

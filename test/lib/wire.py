@@ -82,6 +82,12 @@ def read_headers(encoded, offset=0):
     return values, kinds
 
 
+def properties_set(properties):
+    """The AMQP properties that the message has, headers aside, by name."""
+    return {name: value for name, value in sorted(vars(properties).items())
+            if value is not None and name not in ("headers", "exact", "kinds")}
+
+
 def _decode_both_ways(decode):
     @functools.wraps(decode)
     def decoded(self, encoded, offset=0):
