@@ -5,7 +5,7 @@
  * The handle of the client library and its socket belong to a memory context:
  * whatever path deletes the context closes the socket.
  *
- * May depend on: conn_internal.h, text.h.
+ * May depend on: conn_internal.h, message.h, text.h.
  */
 #include "conn_internal.h"
 
@@ -13,6 +13,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include "message.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
 #include "text.h"
@@ -76,6 +77,7 @@ make_conn(MemoryContext parent, const BrokerOptions *options)
 	conn->on_delete.func = release_handle;
 	conn->on_delete.arg = conn;
 	MemoryContextRegisterResetCallback(context, &conn->on_delete);
+	conn->buffer = MemoryContextAlloc(context, SHORT_MESSAGE_MAX);
 	conn->scratch = AllocSetContextCreate(context, "acemq broker publish", ALLOCSET_DEFAULT_SIZES);
 	events_init(&conn->events, context);
 	return conn;
@@ -93,7 +95,8 @@ establish(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions 
 		return broker_fail(error, BROKER_UNREACHABLE, "out of memory");
 
 	broker_bound_resolver();
-	if (endpoint->tls ? !broker_dial_tls(conn, endpoint, options, error) : !broker_dial_tcp(conn, endpoint, options, error))
+	conn->tls = endpoint->tls;
+	if (!(conn->tls ? broker_dial_tls : broker_dial_tcp) (conn, endpoint, options, error))
 		return false;
 	CHECK_FOR_INTERRUPTS();
 	return broker_login(conn, endpoint, options, error);

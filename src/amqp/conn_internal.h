@@ -57,8 +57,11 @@ struct BrokerConn
 	char		lost_reason[ACEMQ_ERROR_TEXT];
 	bool		blocked;
 	char		blocked_reason[ACEMQ_MAX_SHORTSTR + 1];
+	bool		tls;
 	bool		corked;
-	bool		mid_message;	/* some but not all frames of a message have been sent */
+	bool		mid_message;	/* some but not all of a message has been sent */
+	Size		sent_since_poll;	/* bytes of messages since the socket was last found to take more */
+	uint8	   *buffer;			/* SHORT_MESSAGE_MAX bytes, for the frames of a short message */
 
 	EventQueue	events;
 	BrokerChannel channels[BROKER_MAX_CHANNEL + 1];
@@ -100,9 +103,12 @@ extern void pump_frames(BrokerConn *conn);
 
 /* ---- dial.c, tls.c, login.c: the steps of broker_connect(); false with *error filled ---- */
 
-extern bool broker_dial_tcp(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error);
-extern bool broker_dial_tls(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error);
-extern bool broker_login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error);
+extern bool broker_dial_tcp(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options,
+							BrokerError *error);
+extern bool broker_dial_tls(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options,
+							BrokerError *error);
+extern bool broker_login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options,
+						 BrokerError *error);
 
 /* The process's resolver gives up early: getaddrinfo() is the one call without a deadline. */
 extern void broker_bound_resolver(void);

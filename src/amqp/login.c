@@ -63,7 +63,8 @@ send_login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions
 	properties[lengthof(properties) - 1].value.value.table.entries = capabilities;
 
 	/* No password but a certificate: that is what the broker is to know us by. */
-	if (endpoint->password == NULL && endpoint->tls && options->tls_cert_file != NULL && options->tls_cert_file[0] != '\0')
+	if (endpoint->password == NULL && endpoint->tls && options->tls_cert_file != NULL &&
+		options->tls_cert_file[0] != '\0')
 		return amqp_login_with_properties(conn->rabbit, endpoint->vhost, BROKER_MAX_CHANNEL, FRAME_MAX,
 										  options->heartbeat_s, &table, AMQP_SASL_METHOD_EXTERNAL, endpoint->user);
 	return amqp_login_with_properties(conn->rabbit, endpoint->vhost, BROKER_MAX_CHANNEL, FRAME_MAX,

@@ -2,16 +2,22 @@
  * publish.c
  *		Publish one message: check it, note it in the window, send its frames.
  *
+ * A message that fits into one buffer goes out with a single non-blocking
+ * system call: the library needs three, and they are what a publish costs.
+ * Longer ones, and all with TLS, go through the library frame by frame.
+ *
  * Every check comes before the first byte.  After it there is no way back: a
  * message cut short makes the broker close the connection, so whatever goes
  * wrong from there on loses the connection, and with it the message's outcome.
  *
- * May depend on: conn_internal.h, wire_headers.h.
+ * May depend on: conn_internal.h, message.h, wire_headers.h.
  */
 #include "conn_internal.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
+#include "message.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -19,13 +25,11 @@
 
 #define FIRST_WINDOW 2048
 
-static amqp_bytes_t
-bytes_of(const char *text)
-{
-	amqp_bytes_t bytes = {strlen(text), unconstify(char *, text)};
-
-	return bytes;
-}
+/*
+ * Whether the socket takes more is asked again after this many bytes: less
+ * than the kernel still has room for when it says yes.
+ */
+#define BYTES_PER_POLL 16384
 
 /* ---- checks ---- */
 
@@ -61,23 +65,9 @@ name_problem(const BrokerMessage *message)
 	return NULL;
 }
 
-static Size
-shortstr_size(const char *text)
-{
-	return text != NULL ? 1 + strlen(text) : 0;
-}
-
-/* Bytes of the content header behind its fixed part, as the library will encode it. */
-static Size
-properties_size(const BrokerMessage *message)
-{
-	return sizeof(uint16) + shortstr_size(message->content_type) + wire_table_size(message->headers) +
-		sizeof(uint8) + (message->priority >= 0 ? sizeof(uint8) : 0) + shortstr_size(message->reply_to) +
-		shortstr_size(message->expiration) + shortstr_size(message->message_id);
-}
-
+/* Also measures the properties, which is safe only once the nesting of the headers is known. */
 static bool
-check_message(BrokerConn *conn, const BrokerMessage *message, BrokerError *error)
+check_message(BrokerConn *conn, const BrokerMessage *message, Size *properties_len, BrokerError *error)
 {
 	Size		room = amqp_get_frame_max(conn->rabbit) - RABBIT_FRAME_OVERHEAD - RABBIT_CONTENT_HEADER;
 	const char *problem = name_problem(message);
@@ -86,40 +76,10 @@ check_message(BrokerConn *conn, const BrokerMessage *message, BrokerError *error
 		problem = wire_headers_problem(message->headers);
 	if (problem != NULL)
 		return refuse(error, problem);
-	if (properties_size(message) > room)
+	*properties_len = message_properties_size(message);
+	if (*properties_len > room)
 		return refuse(error, "its headers do not fit into one frame");
 	return true;
-}
-
-static amqp_basic_properties_t
-build_properties(BrokerConn *conn, const BrokerMessage *message)
-{
-	amqp_basic_properties_t properties = {0};
-	MemoryContext caller = MemoryContextSwitchTo(conn->scratch);
-
-	properties._flags = AMQP_BASIC_CONTENT_TYPE_FLAG | AMQP_BASIC_HEADERS_FLAG | AMQP_BASIC_DELIVERY_MODE_FLAG |
-		AMQP_BASIC_MESSAGE_ID_FLAG;
-	properties.content_type = bytes_of(message->content_type);
-	properties.headers = wire_headers_build(message->headers);
-	properties.delivery_mode = message->persistent ? 2 : 1;
-	properties.message_id = bytes_of(message->message_id);
-	if (message->priority >= 0)
-	{
-		properties._flags |= AMQP_BASIC_PRIORITY_FLAG;
-		properties.priority = (uint8_t) message->priority;
-	}
-	if (message->reply_to != NULL)
-	{
-		properties._flags |= AMQP_BASIC_REPLY_TO_FLAG;
-		properties.reply_to = bytes_of(message->reply_to);
-	}
-	if (message->expiration != NULL)
-	{
-		properties._flags |= AMQP_BASIC_EXPIRATION_FLAG;
-		properties.expiration = bytes_of(message->expiration);
-	}
-	MemoryContextSwitchTo(caller);
-	return properties;
 }
 
 /* ---- window ---- */
@@ -172,6 +132,26 @@ poll_socket(BrokerConn *conn, short events, int timeout_ms)
 }
 
 /*
+ * Wait until the socket is ready for one of `events`, at most io_timeout from
+ * the first of a row of calls (*deadline is 0 then); after that the connection
+ * is lost.  Returns the revents.
+ */
+static short
+wait_for_socket(BrokerConn *conn, short events, TimestampTz *deadline)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int			left;
+
+	if (*deadline == 0)
+		*deadline = TimestampTzPlusMilliseconds(now, conn->io_timeout_ms);
+	left = (int) TimestampDifferenceMilliseconds(now, *deadline);
+	if (left > 0)
+		return poll_socket(conn, events, left);
+	(void) conn_check(conn, AMQP_STATUS_TIMEOUT, GUARD_TIMED_OUT, "send a message");
+	return 0;
+}
+
+/*
  * Between two body frames: wait for the kernel to take more, and read
  * meanwhile, because a long body on a slow line outlasts heartbeats.  False:
  * the rest of the message must not be sent.
@@ -180,41 +160,18 @@ static bool
 ready_for_more(BrokerConn *conn, BrokerChannel *ch)
 {
 	TimestampTz deadline = 0;
-	int			wait_ms = 0;
+	short		ready = poll_socket(conn, POLLIN | POLLOUT, 0);
 
 	for (;;)
 	{
-		short		ready = poll_socket(conn, POLLIN | POLLOUT, wait_ms);
-		TimestampTz now;
-
 		if (ready & ~POLLOUT)
 			pump_frames(conn);
 		if (conn->lost || !ch->open)
 			return false;
 		if (ready & POLLOUT)
 			return true;
-
-		now = GetCurrentTimestamp();
-		if (deadline == 0)
-			deadline = TimestampTzPlusMilliseconds(now, conn->io_timeout_ms);
-		wait_ms = (int) TimestampDifferenceMilliseconds(now, deadline);
-		if (wait_ms <= 0)
-		{
-			conn_lost(conn, "could not send a message: no progress within %d ms", conn->io_timeout_ms);
-			return false;
-		}
+		ready = wait_for_socket(conn, POLLIN | POLLOUT, &deadline);
 	}
-}
-
-static bool
-send_method(BrokerConn *conn, int channel, const BrokerMessage *message)
-{
-	amqp_basic_publish_t method = {0};
-
-	method.exchange = bytes_of(message->exchange);
-	method.routing_key = bytes_of(message->routing_key);
-	method.mandatory = 1;
-	return conn_send_method(conn, channel, AMQP_BASIC_PUBLISH_METHOD, &method, "send a message");
 }
 
 static bool
@@ -252,23 +209,93 @@ send_body(BrokerConn *conn, int channel, const BrokerMessage *message)
 }
 
 static bool
-send_message(BrokerConn *conn, int channel, const BrokerMessage *message)
+send_by_frames(BrokerConn *conn, int channel, const BrokerMessage *message, amqp_basic_properties_t *properties)
 {
-	amqp_basic_properties_t properties = build_properties(conn, message);
+	amqp_basic_publish_t method = message_method(message);
 	bool		own_cork = !conn->corked;
 	bool		ok;
 
 	if (own_cork)
 		broker_cork(conn);
+	ok = conn_send_method(conn, channel, AMQP_BASIC_PUBLISH_METHOD, &method, "send a message") &&
+		send_header(conn, channel, properties, message->body_len) && send_body(conn, channel, message);
+	if (own_cork)
+		broker_uncork(conn);
+	return ok;
+}
+
+/* ---- short messages ---- */
+
+/* Nothing may be read meanwhile: what the library answers would end up between our bytes. */
+static bool
+send_bytes(BrokerConn *conn, const uint8 *data, Size len)
+{
+	TimestampTz deadline = 0;
+
+	while (len > 0 && !conn->lost)
+	{
+		ssize_t		sent = send(broker_socket(conn), data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (sent >= 0)
+		{
+			data += sent;
+			len -= sent;
+			deadline = 0;
+		}
+		else if (errno == EAGAIN || errno == EWOULDBLOCK)
+			(void) wait_for_socket(conn, POLLOUT, &deadline);
+		else if (errno != EINTR)
+			conn_lost(conn, "could not send a message: %s", strerror(errno));
+	}
+	return !conn->lost;
+}
+
+static bool
+send_short(BrokerConn *conn, int channel, const BrokerMessage *message, amqp_basic_properties_t *properties)
+{
+	int			len = message_encode_short(conn->buffer, channel, message, properties);
+
+	if (len >= 0)
+		return send_bytes(conn, conn->buffer, len);
+	conn_lost(conn, "could not encode a message");
+	return false;
+}
+
+/* ---- one publish ---- */
+
+/* A socket that is rather full makes the message wait outside, not half-way through. */
+static bool
+has_room(BrokerConn *conn)
+{
+	if (conn->sent_since_poll >= BYTES_PER_POLL)
+	{
+		if (poll_socket(conn, POLLOUT, 0) == 0)
+			return false;
+		conn->sent_since_poll = 0;
+	}
+	return true;
+}
+
+static bool
+send_message(BrokerConn *conn, int channel, const BrokerMessage *message, Size properties_len)
+{
+	amqp_basic_properties_t properties;
+	MemoryContext caller;
+	bool		ok;
+
+	MemoryContextReset(conn->scratch);
+	caller = MemoryContextSwitchTo(conn->scratch);
+	properties = message_properties(message);
+	MemoryContextSwitchTo(caller);
 
 	/* Cleared only at the end: an interrupt may take us out of here half-way. */
 	conn->mid_message = true;
-	ok = send_method(conn, channel, message) && send_header(conn, channel, &properties, message->body_len) &&
-		send_body(conn, channel, message);
+	if (!conn->tls && message_is_short(message, properties_len, amqp_get_frame_max(conn->rabbit)))
+		ok = send_short(conn, channel, message, &properties);
+	else
+		ok = send_by_frames(conn, channel, message, &properties);
 	conn->mid_message = false;
-
-	if (own_cork)
-		broker_uncork(conn);
+	conn->sent_since_poll += MESSAGE_OVERHEAD + properties_len + message->body_len;
 	return ok;
 }
 
@@ -276,17 +303,17 @@ BrokerPublish
 broker_publish(BrokerConn *conn, int channel, const BrokerMessage *message, uint64 token, BrokerError *error)
 {
 	BrokerChannel *ch = conn_channel(conn, channel);
+	Size		properties_len = 0;
 
 	if (conn->mid_message)
 		conn_lost(conn, "sending a message was interrupted");
 	if (conn->lost)
 		return BROKER_LOST;
-	if (ch == NULL || !ch->open || conn->blocked || !make_room(conn, ch) || poll_socket(conn, POLLOUT, 0) == 0)
+	if (ch == NULL || !ch->open || conn->blocked || !make_room(conn, ch) || !has_room(conn))
 		return BROKER_WOULD_BLOCK;
 
-	MemoryContextReset(conn->scratch);
-	if (!check_message(conn, message, error))
+	if (!check_message(conn, message, &properties_len, error))
 		return BROKER_REFUSED;
 	note_in_window(ch, message, token);
-	return send_message(conn, channel, message) ? BROKER_SENT : BROKER_LOST;
+	return send_message(conn, channel, message, properties_len) ? BROKER_SENT : BROKER_LOST;
 }

@@ -22,9 +22,13 @@ typedef uint8_t uint8;
 typedef uint16_t uint16;
 typedef uint64_t uint64;
 typedef size_t Size;
+typedef int pgsocket;
+typedef struct MemoryContextData *MemoryContext;
 
 #define Assert(condition) assert(condition)
 #define lengthof(array) (sizeof(array) / sizeof((array)[0]))
+#define Min(x, y) ((x) < (y) ? (x) : (y))
+#define Max(x, y) ((x) > (y) ? (x) : (y))
 #define unconstify(type, expression) ((type) (expression))
 #define MAKE_SQLSTATE(a, b, c, d, e) 0
 
