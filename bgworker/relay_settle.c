@@ -110,6 +110,9 @@ relay_database_turn(Relay *relay)
 		pg_atomic_fetch_add_u64(&relay->slot->skipped_turns, 1);
 		relay->retry_db_at = relay->now + RETRY_DB_MS * INT64CONST(1000);
 		turn.horizon = durability_horizon();
+		/* Whoever dropped it may not have been able to tell (COMMIT PREPARED): a new worker finds out what is here. */
+		if (result == DB_GONE)
+			pg_atomic_write_u32(&relay->slot->leave, 1);
 	}
 	note_durability(relay, turn.horizon);
 	MemoryContextSwitchTo(caller);

@@ -100,6 +100,20 @@ def test_a_rolled_back_drop_extension_changes_nothing(cluster, shop):
     assert workers(cluster, shop) == {before}
 
 
+def test_create_and_drop_extension_by_prepared_transactions(cluster):
+    """No session's commit tells the launcher: worker_restart() does, and a worker notices by itself."""
+    with throwaway(cluster, "shop"), contextlib.closing(cluster.connect("shop")) as session:
+        cursor = session.cursor()
+        cursor.execute("BEGIN; CREATE EXTENSION acemq; PREPARE TRANSACTION 'create'")
+        cursor.execute("COMMIT PREPARED 'create'")
+        cursor.execute("SELECT acemq.worker_restart()")
+        assert cursor.fetchall() == [(False,)]
+        await_worker(cluster, "shop")
+        cursor.execute("BEGIN; DROP EXTENSION acemq; PREPARE TRANSACTION 'drop'")
+        cursor.execute("COMMIT PREPARED 'drop'")
+        await_no_worker(cluster, "shop", timeout=25)
+
+
 def test_drop_and_create_in_one_transaction(cluster, shop):
     before = await_worker(cluster, shop)
     with contextlib.closing(cluster.connect(shop, autocommit=False)) as session:
@@ -141,7 +155,7 @@ def test_drop_database_force(cluster):
 
 def test_drop_database_right_after_create_extension(cluster):
     """The worker is somewhere between asked for and attached."""
-    for _ in range(10):
+    for _ in range(5):
         with throwaway(cluster, "shop"):
             cluster.sql("CREATE EXTENSION acemq", dbname="shop")
             cluster.sql("DROP DATABASE shop")
