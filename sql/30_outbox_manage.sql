@@ -135,3 +135,12 @@ CREATE FUNCTION acemq.revoke_access(role name, access text) RETURNS void
     AS 'MODULE_PATHNAME', 'acemq_revoke_access';
 COMMENT ON FUNCTION acemq.revoke_access(name, text) IS
     'takes it back, except what another duty of the role needs';
+
+-- A dump restored into its own database brings a row that is there already.
+CREATE FUNCTION acemq._identity_insert() RETURNS trigger
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'acemq_identity_insert';
+COMMENT ON FUNCTION acemq._identity_insert() IS 'internal: takes a row of acemq.identity that is there already for the same one';
+
+CREATE TRIGGER identity_insert BEFORE INSERT ON acemq.identity
+    FOR EACH ROW EXECUTE FUNCTION acemq._identity_insert();

@@ -38,37 +38,27 @@ typedef struct Duty
 } Duty;
 
 static const Duty duties[] = {
-	{
-		"producer",
-		{"outbox_add", "outbox_cancel", "outbox_sweep", "version"},
-		{NULL}
-	},
-	{
-		"operator",
-		{
-			"relay_pause", "relay_resume", "worker_restart", "outbox_cancel", "outbox_sweep", "outbox_release",
-			"outbox_release_all", "outbox_discard", "outbox_purge", "outbox_claim", "outbox_mark_published",
-			"outbox_mark_failed", "doctor", "version", "_status"
-		},
-		{"outbox_pending", "outbox_retired", "status"}
-	}
-};
+    {"producer", {"outbox_add", "outbox_cancel", "outbox_sweep", "version"}, {NULL}},
+    {"operator",
+     {"relay_pause", "relay_resume", "worker_restart", "outbox_cancel", "outbox_sweep", "outbox_release",
+      "outbox_release_all", "outbox_discard", "outbox_purge", "outbox_claim", "outbox_mark_published",
+      "outbox_mark_failed", "doctor", "version", "_status"},
+     {"outbox_pending", "outbox_retired", "status"}}};
 
 /* The functions of the given names, and whether that role was granted EXECUTE on them by name. */
 static SavedPlan find_functions = {
-	"SELECT p.oid::regprocedure::text, p.proname,"
-	" EXISTS (SELECT FROM aclexplode(p.proacl) a WHERE a.grantee = $2 AND a.privilege_type = 'EXECUTE')"
-	" FROM pg_proc p WHERE p.pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'acemq')"
-	" AND p.proname = ANY ($1) AND p.prokind = 'f'",
-	2, {TEXTARRAYOID, OIDOID}
-};
+    "SELECT p.oid::regprocedure::text, p.proname,"
+    " EXISTS (SELECT FROM aclexplode(p.proacl) a WHERE a.grantee = $2 AND a.privilege_type = 'EXECUTE')"
+    " FROM pg_proc p WHERE p.pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'acemq')"
+    " AND p.proname = ANY ($1) AND p.prokind = 'f'",
+    2,
+    {TEXTARRAYOID, OIDOID}};
 
-static SavedPlan find_views = {
-	"SELECT c.oid::regclass::text FROM pg_class c"
-	" WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'acemq')"
-	" AND c.relname = ANY ($1) AND c.relkind = 'v'",
-	1, {TEXTARRAYOID}
-};
+static SavedPlan find_views = {"SELECT c.oid::regclass::text FROM pg_class c"
+                               " WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'acemq')"
+                               " AND c.relname = ANY ($1) AND c.relkind = 'v'",
+                               1,
+                               {TEXTARRAYOID}};
 
 static const Duty *
 duty_of(const char *name)
@@ -82,17 +72,16 @@ duty_of(const char *name)
 			return &duties[i];
 		appendStringInfo(&valid, "%s\"%s\"", i > 0 ? ", " : "", duties[i].name);
 	}
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("unrecognized value for argument \"access\": \"%s\"", name),
-			 errhint("Valid values: %s.", valid.data)));
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+	                errmsg("unrecognized value for argument \"access\": \"%s\"", name),
+	                errhint("Valid values: %s.", valid.data)));
 }
 
 static Datum
 names_array(const char *const *names)
 {
-	Datum		texts[DUTY_MAX_NAMES];
-	int			count = 0;
+	Datum texts[DUTY_MAX_NAMES];
+	int count = 0;
 
 	while (count < DUTY_MAX_NAMES && names[count] != NULL)
 	{
@@ -115,8 +104,8 @@ static bool
 role_has_duty(const Duty *duty, Oid role)
 {
 	const char *first[DUTY_MAX_NAMES] = {duty->functions[0]};
-	Datum		values[] = {names_array(first), ObjectIdGetDatum(role)};
-	bool		has = false;
+	Datum values[] = {names_array(first), ObjectIdGetDatum(role)};
+	bool has = false;
 
 	saved_plan_run(&find_functions, values, NULL);
 	for (uint64 i = 0; i < SPI_processed; i++)
@@ -147,9 +136,9 @@ has_another_duty(const Duty *duty, Oid role)
 static void
 change_right(bool grant, const char *right, const char *object, const char *role)
 {
-	char	   *statement = psprintf("%s %s ON %s %s %s", grant ? "GRANT" : "REVOKE", right, object,
-									 grant ? "TO" : "FROM", quote_identifier(role));
-	int			result = SPI_execute(statement, false, 0);
+	char *statement = psprintf("%s %s ON %s %s %s", grant ? "GRANT" : "REVOKE", right, object, grant ? "TO" : "FROM",
+	                           quote_identifier(role));
+	int result = SPI_execute(statement, false, 0);
 
 	if (result < 0)
 		elog(ERROR, "could not run \"%s\": %s", statement, SPI_result_code_string(result));
@@ -160,7 +149,7 @@ change_right(bool grant, const char *right, const char *object, const char *role
 static char **
 collect_objects(const char *kind, int *count)
 {
-	char	  **objects = palloc(sizeof(char *) * Max(SPI_processed, 1));
+	char **objects = palloc(sizeof(char *) * Max(SPI_processed, 1));
 
 	*count = (int) SPI_processed;
 	for (int i = 0; i < *count; i++)
@@ -174,9 +163,9 @@ change_functions(bool grant, const Duty *duty, Oid role, const char *role_name)
 	for (int n = 0; n < DUTY_MAX_NAMES && duty->functions[n] != NULL; n++)
 	{
 		const char *name[DUTY_MAX_NAMES] = {duty->functions[n]};
-		Datum		values[] = {names_array(name), ObjectIdGetDatum(role)};
-		char	  **objects;
-		int			count;
+		Datum values[] = {names_array(name), ObjectIdGetDatum(role)};
+		char **objects;
+		int count;
 
 		if (!grant && needed_elsewhere(duty, role, duty->functions[n]))
 			continue;
@@ -190,9 +179,9 @@ change_functions(bool grant, const Duty *duty, Oid role, const char *role_name)
 static void
 change_views(bool grant, const Duty *duty, const char *role_name)
 {
-	Datum		values[] = {names_array(duty->views)};
-	char	  **objects;
-	int			count;
+	Datum values[] = {names_array(duty->views)};
+	char **objects;
+	int count;
 
 	saved_plan_run(&find_views, values, NULL);
 	objects = collect_objects("TABLE", &count);
@@ -205,8 +194,8 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 {
 	const char *role_name;
 	const Duty *duty;
-	Oid			role;
-	AsOwner		save;
+	Oid role;
+	AsOwner save;
 
 	arg_not_null(fcinfo, 0, "role");
 	role_name = NameStr(*PG_GETARG_NAME(0));
@@ -244,18 +233,17 @@ acemq_revoke_access(PG_FUNCTION_ARGS)
 Datum
 acemq_check_schema(PG_FUNCTION_ARGS)
 {
-	Oid			schema = get_namespace_oid(ACEMQ_SCHEMA, false);
-	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(schema));
-	Oid			owner;
+	Oid schema = get_namespace_oid(ACEMQ_SCHEMA, false);
+	HeapTuple tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(schema));
+	Oid owner;
 
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for schema %u", schema);
 	owner = ((Form_pg_namespace) GETSTRUCT(tuple))->nspowner;
 	ReleaseSysCache(tuple);
 	if (owner != as_owner_role())
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("schema \"%s\" exists and belongs to another role", ACEMQ_SCHEMA),
-				 errhint("Drop or rename it, or give it to the role that creates the extension.")));
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+		                errmsg("schema \"%s\" exists and belongs to another role", ACEMQ_SCHEMA),
+		                errhint("Drop or rename it, or give it to the role that creates the extension.")));
 	PG_RETURN_VOID();
 }

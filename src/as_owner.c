@@ -23,16 +23,14 @@
 Oid
 as_owner_role(void)
 {
-	Oid			schema = get_namespace_oid(ACEMQ_SCHEMA, true);
-	Oid			outbox = OidIsValid(schema) ? get_relname_relid("outbox", schema) : InvalidOid;
-	HeapTuple	tuple = OidIsValid(outbox) ? SearchSysCache1(RELOID, ObjectIdGetDatum(outbox)) : NULL;
-	Oid			owner;
+	Oid schema = get_namespace_oid(ACEMQ_SCHEMA, true);
+	Oid outbox = OidIsValid(schema) ? get_relname_relid("outbox", schema) : InvalidOid;
+	HeapTuple tuple = OidIsValid(outbox) ? SearchSysCache1(RELOID, ObjectIdGetDatum(outbox)) : NULL;
+	Oid owner;
 
 	if (!HeapTupleIsValid(tuple))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("table \"%s.outbox\" does not exist", ACEMQ_SCHEMA),
-				 errhint("Create the extension in this database: CREATE EXTENSION %s.", ACEMQ_EXTENSION)));
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("table \"%s.outbox\" does not exist", ACEMQ_SCHEMA),
+		                errhint("Create the extension in this database: CREATE EXTENSION %s.", ACEMQ_EXTENSION)));
 	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
 	ReleaseSysCache(tuple);
 	return owner;
@@ -45,13 +43,13 @@ as_owner_role(void)
 void
 as_owner_begin(AsOwner *save)
 {
-	Oid			owner = as_owner_role();
+	Oid owner = as_owner_role();
 
 	GetUserIdAndSecContext(&save->user, &save->sec_context);
 	save->guc_nest_level = NewGUCNestLevel();
 	SetUserIdAndSecContext(owner, save->sec_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-							 false);
+	                         false);
 }
 
 void

@@ -16,13 +16,13 @@
 
 typedef struct AsOwner
 {
-	Oid			user;
-	int			sec_context;
-	int			guc_nest_level;
+	Oid user;
+	int sec_context;
+	int guc_nest_level;
 } AsOwner;
 
 /* Owner of acemq.outbox, which is the extension's owner.  Error if there is no such table. */
-extern Oid	as_owner_role(void);
+extern Oid as_owner_role(void);
 
 /*
  * Become the owner, security-restricted, with search_path = pg_catalog,
@@ -34,4 +34,4 @@ extern Oid	as_owner_role(void);
 extern void as_owner_begin(AsOwner *save);
 extern void as_owner_end(AsOwner *save);
 
-#endif							/* ACEMQ_AS_OWNER_H */
+#endif /* ACEMQ_AS_OWNER_H */

@@ -15,7 +15,7 @@
 int64
 backoff_delay_ms(int attempts, int64 first_ms, int64 max_ms)
 {
-	int64		delay = Min(first_ms, max_ms);
+	int64 delay = Min(first_ms, max_ms);
 
 	for (int i = 1; i < attempts && delay < max_ms; i++)
 		delay = (delay > max_ms / 2) ? max_ms : delay * 2;
@@ -25,7 +25,7 @@ backoff_delay_ms(int attempts, int64 first_ms, int64 max_ms)
 int64
 backoff_jitter_ms(int64 delay_ms)
 {
-	int64		half = delay_ms / 2;
+	int64 half = delay_ms / 2;
 
 	if (delay_ms <= 1)
 		return delay_ms;

@@ -15,8 +15,8 @@
 Datum
 spi_id_array(void)
 {
-	Datum	   *ids = palloc(sizeof(Datum) * Max(SPI_processed, 1));
-	ArrayType  *array;
+	Datum *ids = palloc(sizeof(Datum) * Max(SPI_processed, 1));
+	ArrayType *array;
 
 	for (uint64 i = 0; i < SPI_processed; i++)
 		ids[i] = Int64GetDatum(spi_int64(i, 1));
@@ -26,10 +26,10 @@ spi_id_array(void)
 }
 
 static uint64
-change_batch(SavedPlan *change, void (*each) (int64 id))
+change_batch(SavedPlan *change, void (*each)(int64 id))
 {
-	Datum		values[] = {spi_id_array()};
-	uint64		changed;
+	Datum values[] = {spi_id_array()};
+	uint64 changed;
 
 	SPI_freetuptable(SPI_tuptable);
 	saved_plan_run(change, values, NULL);
@@ -43,10 +43,10 @@ change_batch(SavedPlan *change, void (*each) (int64 id))
 }
 
 int64
-run_in_batches(SavedPlan *find, Datum *values, const char *nulls, SavedPlan *change, void (*each) (int64 id))
+run_in_batches(SavedPlan *find, Datum *values, const char *nulls, SavedPlan *change, void (*each)(int64 id))
 {
-	Portal		portal = SPI_cursor_open(NULL, saved_plan(find), values, nulls, false);
-	int64		changed = 0;
+	Portal portal = SPI_cursor_open(NULL, saved_plan(find), values, nulls, false);
+	int64 changed = 0;
 
 	for (;;)
 	{

@@ -18,9 +18,9 @@
  * are the owner.
  */
 extern int64 run_in_batches(SavedPlan *find, Datum *values, const char *nulls, SavedPlan *change,
-							void (*each) (int64 id));
+                            void (*each)(int64 id));
 
 /* The ids in column 1 of the last result, as an array. */
 extern Datum spi_id_array(void);
 
-#endif							/* ACEMQ_BATCHES_H */
+#endif /* ACEMQ_BATCHES_H */

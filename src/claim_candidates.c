@@ -24,54 +24,49 @@
 #define FETCH_ROWS 500
 
 /* A lane's name is marked with its kind, so that a queue is not taken for an exchange of that name. */
-#define STREAM(time) \
-	"SELECT id, " time ", " \
-	"CASE WHEN ordering_key IS NOT NULL THEN 'k' || ordering_key" \
-	" WHEN exchange <> '' THEN 'e' || exchange ELSE 'q' || routing_key END, " \
-	"ordering_key IS NOT NULL, " \
-	"COALESCE(next_attempt_at > $1, false) OR COALESCE(leased_until > $1, false) " \
+#define STREAM(time)                                                                                                   \
+	"SELECT id, " time ", "                                                                                            \
+	"CASE WHEN ordering_key IS NOT NULL THEN 'k' || ordering_key"                                                      \
+	" WHEN exchange <> '' THEN 'e' || exchange ELSE 'q' || routing_key END, "                                          \
+	"ordering_key IS NOT NULL, "                                                                                       \
+	"COALESCE(next_attempt_at > $1, false) OR COALESCE(leased_until > $1, false) "                                     \
 	"FROM acemq.outbox WHERE retired_at IS NULL AND published_at IS NULL AND "
 
-static SavedPlan rows_by_id = {
-	STREAM("created_at") "not_before IS NULL ORDER BY id",
-	1, {TIMESTAMPTZOID}
-};
+static SavedPlan rows_by_id = {STREAM("created_at") "not_before IS NULL ORDER BY id", 1, {TIMESTAMPTZOID}};
 
 static SavedPlan rows_by_due_time = {
-	STREAM("not_before") "not_before <= $1 ORDER BY not_before, id",
-	1, {TIMESTAMPTZOID}
-};
+    STREAM("not_before") "not_before <= $1 ORDER BY not_before, id", 1, {TIMESTAMPTZOID}};
 
 typedef struct WalkRow
 {
-	int64		id;
+	int64 id;
 	TimestampTz time;
-	ClaimLane	lane;
-	bool		strict;			/* has an ordering key */
-	bool		busy;			/* backs off, or is leased */
+	ClaimLane lane;
+	bool strict; /* has an ordering key */
+	bool busy;   /* backs off, or is leased */
 } WalkRow;
 
 typedef struct Stream
 {
-	Portal		portal;
-	WalkRow		rows[FETCH_ROWS];
-	int			count;
-	int			next;
-	bool		at_end;
+	Portal portal;
+	WalkRow rows[FETCH_ROWS];
+	int count;
+	int next;
+	bool at_end;
 } Stream;
 
 /* ---- held lanes ---- */
 
 struct HeldLanes
 {
-	HTAB	   *table;
+	HTAB *table;
 };
 
 HeldLanes *
 held_lanes_create(void)
 {
-	HeldLanes  *lanes = palloc(sizeof(HeldLanes));
-	HASHCTL		info = {.keysize = sizeof(ClaimLane), .entrysize = sizeof(ClaimLane), .hcxt = CurrentMemoryContext};
+	HeldLanes *lanes = palloc(sizeof(HeldLanes));
+	HASHCTL info = {.keysize = sizeof(ClaimLane), .entrysize = sizeof(ClaimLane), .hcxt = CurrentMemoryContext};
 
 	lanes->table = hash_create("acemq held lanes", 256, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	return lanes;
@@ -94,10 +89,10 @@ held_lanes_contain(HeldLanes *lanes, const ClaimLane *lane)
 static ClaimLane
 lane_of_name(Datum name)
 {
-	text	   *bytes = DatumGetTextPP(name);
+	text *bytes = DatumGetTextPP(name);
 	const unsigned char *data = (const unsigned char *) VARDATA_ANY(bytes);
-	int			len = VARSIZE_ANY_EXHDR(bytes);
-	ClaimLane	lane;
+	int len = VARSIZE_ANY_EXHDR(bytes);
+	ClaimLane lane;
 
 	lane.hash[0] = hash_bytes_extended(data, len, 0);
 	lane.hash[1] = hash_bytes_extended(data, len, lane.hash[0] | 1);
@@ -108,7 +103,7 @@ lane_of_name(Datum name)
 static void
 stream_open(Stream *stream, SavedPlan *statement, TimestampTz now)
 {
-	Datum		values[] = {TimestampTzGetDatum(now)};
+	Datum values[] = {TimestampTzGetDatum(now)};
 
 	PushActiveSnapshot(GetLatestSnapshot());
 	stream->portal = SPI_cursor_open(NULL, saved_plan(statement), values, NULL, true);
@@ -127,8 +122,8 @@ stream_fill(Stream *stream)
 	stream->at_end = (stream->count == 0);
 	for (int i = 0; i < stream->count; i++)
 	{
-		WalkRow    *row = &stream->rows[i];
-		bool		isnull;
+		WalkRow *row = &stream->rows[i];
+		bool isnull;
 
 		row->id = spi_int64(i, 1);
 		row->time = DatumGetTimestampTz(spi_value(i, 2, &isnull));
@@ -168,20 +163,20 @@ next_row(Stream *by_id, Stream *by_due_time)
 int
 claim_candidates_find(TimestampTz now, int limit, ClaimCandidate *candidates)
 {
-	Stream	   *by_id = palloc(sizeof(Stream));
-	Stream	   *by_due_time = palloc(sizeof(Stream));
-	HeldLanes  *held = held_lanes_create();
+	Stream *by_id = palloc(sizeof(Stream));
+	Stream *by_due_time = palloc(sizeof(Stream));
+	HeldLanes *held = held_lanes_create();
 	const WalkRow *row;
-	int			count = 0;
+	int count = 0;
 
 	stream_open(by_id, &rows_by_id, now);
 	stream_open(by_due_time, &rows_by_due_time, now);
 	while (count < limit && (row = next_row(by_id, by_due_time)) != NULL)
 	{
-		bool		free = !row->busy && !held_lanes_contain(held, &row->lane);
+		bool free = !row->busy && !held_lanes_contain(held, &row->lane);
 
 		if (free)
-			candidates[count++] = (ClaimCandidate) {row->id, row->lane};
+			candidates[count++] = (ClaimCandidate){row->id, row->lane};
 		if (row->busy || row->strict)
 			held_lanes_add(held, &row->lane);
 	}

@@ -15,13 +15,13 @@
 /* A lane is told from others by 128 bits of hash: its text may be long, and there may be many that are held. */
 typedef struct ClaimLane
 {
-	uint64		hash[2];
+	uint64 hash[2];
 } ClaimLane;
 
 typedef struct ClaimCandidate
 {
-	int64		id;
-	ClaimLane	lane;
+	int64 id;
+	ClaimLane lane;
 } ClaimCandidate;
 
 /* Lanes of which nothing may go out behind the row that holds them. */
@@ -36,6 +36,6 @@ extern bool held_lanes_contain(HeldLanes *lanes, const ClaimLane *lane);
  * many.  Reads with a fresh snapshot and locks nothing.  SPI is connected, and we are the
  * owner.
  */
-extern int	claim_candidates_find(TimestampTz now, int limit, ClaimCandidate *candidates);
+extern int claim_candidates_find(TimestampTz now, int limit, ClaimCandidate *candidates);
 
-#endif							/* ACEMQ_CLAIM_CANDIDATES_H */
+#endif /* ACEMQ_CLAIM_CANDIDATES_H */

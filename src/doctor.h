@@ -26,4 +26,4 @@ extern void doctor_check_relay(Doctor *doctor);
 /* Checks of the catalogs and tables.  SPI is connected, and we are the owner. */
 extern void doctor_check_tables(Doctor *doctor);
 
-#endif							/* ACEMQ_DOCTOR_H */
+#endif /* ACEMQ_DOCTOR_H */

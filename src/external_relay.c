@@ -30,26 +30,23 @@
 PG_FUNCTION_INFO_V1(acemq_outbox_mark_published);
 PG_FUNCTION_INFO_V1(acemq_outbox_mark_failed);
 
-static SavedPlan lock_leased = {
-	"SELECT attempts::bigint FROM acemq.outbox WHERE id = $1 AND leased_by = $2"
-	" AND retired_at IS NULL AND published_at IS NULL FOR UPDATE",
-	2, {INT8OID, TEXTOID}
-};
+static SavedPlan lock_leased = {"SELECT attempts::bigint FROM acemq.outbox WHERE id = $1 AND leased_by = $2"
+                                " AND retired_at IS NULL AND published_at IS NULL FOR UPDATE",
+                                2,
+                                {INT8OID, TEXTOID}};
 
 static SavedPlan delete_row = {"DELETE FROM acemq.outbox WHERE id = $1", 1, {INT8OID}};
 
-static SavedPlan keep_published = {
-	"UPDATE acemq.outbox SET published_at = clock_timestamp(), next_attempt_at = NULL,"
-	" leased_until = NULL, leased_by = NULL WHERE id = $1",
-	1, {INT8OID}
-};
+static SavedPlan keep_published = {"UPDATE acemq.outbox SET published_at = clock_timestamp(), next_attempt_at = NULL,"
+                                   " leased_until = NULL, leased_by = NULL WHERE id = $1",
+                                   1,
+                                   {INT8OID}};
 
-static SavedPlan write_failure = {
-	"UPDATE acemq.outbox SET attempts = $2, last_error = $3, next_attempt_at = $4,"
-	" retired_at = CASE WHEN $4 IS NULL THEN clock_timestamp() END,"
-	" leased_until = NULL, leased_by = NULL WHERE id = $1",
-	4, {INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID}
-};
+static SavedPlan write_failure = {"UPDATE acemq.outbox SET attempts = $2, last_error = $3, next_attempt_at = $4,"
+                                  " retired_at = CASE WHEN $4 IS NULL THEN clock_timestamp() END,"
+                                  " leased_until = NULL, leased_by = NULL WHERE id = $1",
+                                  4,
+                                  {INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID}};
 
 /* Random and not the process id, which another process will have tomorrow. */
 text *
@@ -68,8 +65,8 @@ external_relay_arg(FunctionCallInfo fcinfo, int n)
 static bool
 lock_own_row(int64 id, text *relay, int *attempts)
 {
-	Datum		values[] = {Int64GetDatum(id), PointerGetDatum(relay)};
-	FetchedIds	fetched;
+	Datum values[] = {Int64GetDatum(id), PointerGetDatum(relay)};
+	FetchedIds fetched;
 
 	saved_plan_run_fresh(&lock_leased, values, NULL, false);
 	if (SPI_processed == 0)
@@ -82,14 +79,13 @@ lock_own_row(int64 id, text *relay, int *attempts)
 void
 external_relay_fail(int64 id, int attempts_so_far, const char *reason)
 {
-	int			attempts = attempts_so_far + 1;
-	bool		retire = attempts >= acemq_max_attempts;
-	int64		delay = backoff_jitter_ms(backoff_delay_ms(attempts, acemq_retry_delay, acemq_retry_delay_max));
-	int			len = pg_mbcliplen(reason, strlen(reason), ACEMQ_ERROR_TEXT - 1);
-	Datum		values[] = {
-		Int64GetDatum(id), Int32GetDatum(attempts), PointerGetDatum(cstring_to_text_with_len(reason, len)),
-		TimestampTzGetDatum(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay))
-	};
+	int attempts = attempts_so_far + 1;
+	bool retire = attempts >= acemq_max_attempts;
+	int64 delay = backoff_jitter_ms(backoff_delay_ms(attempts, acemq_retry_delay, acemq_retry_delay_max));
+	int len = pg_mbcliplen(reason, strlen(reason), ACEMQ_ERROR_TEXT - 1);
+	Datum values[] = {Int64GetDatum(id), Int32GetDatum(attempts),
+	                  PointerGetDatum(cstring_to_text_with_len(reason, len)),
+	                  TimestampTzGetDatum(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay))};
 
 	saved_plan_run_fresh(&write_failure, values, retire ? "   n" : NULL, false);
 	if (retire)
@@ -99,11 +95,11 @@ external_relay_fail(int64 id, int attempts_so_far, const char *reason)
 Datum
 acemq_outbox_mark_published(PG_FUNCTION_ARGS)
 {
-	text	   *relay = external_relay_arg(fcinfo, 1);
-	int			attempts;
-	AsOwner		save;
-	bool		ours;
-	Datum		values[1];
+	text *relay = external_relay_arg(fcinfo, 1);
+	int attempts;
+	AsOwner save;
+	bool ours;
+	Datum values[1];
 
 	arg_not_null(fcinfo, 0, "id");
 	values[0] = Int64GetDatum(PG_GETARG_INT64(0));
@@ -124,11 +120,11 @@ acemq_outbox_mark_published(PG_FUNCTION_ARGS)
 Datum
 acemq_outbox_mark_failed(PG_FUNCTION_ARGS)
 {
-	char	   *reason = arg_words(fcinfo, 1, "reason");
-	text	   *relay = external_relay_arg(fcinfo, 2);
-	int			attempts;
-	AsOwner		save;
-	bool		ours;
+	char *reason = arg_words(fcinfo, 1, "reason");
+	text *relay = external_relay_arg(fcinfo, 2);
+	int attempts;
+	AsOwner save;
+	bool ours;
 
 	arg_not_null(fcinfo, 0, "id");
 

@@ -28,4 +28,4 @@ extern text *external_relay_arg(FunctionCallInfo fcinfo, int n);
  */
 extern void external_relay_fail(int64 id, int attempts_so_far, const char *reason);
 
-#endif							/* ACEMQ_EXTERNAL_RELAY_H */
+#endif /* ACEMQ_EXTERNAL_RELAY_H */

@@ -15,8 +15,8 @@
 static int
 compare_ids(const void *a, const void *b)
 {
-	int64		x = *(const int64 *) a;
-	int64		y = *(const int64 *) b;
+	int64 x = *(const int64 *) a;
+	int64 y = *(const int64 *) b;
 
 	return (x > y) - (x < y);
 }
@@ -29,7 +29,7 @@ compare_ids(const void *a, const void *b)
 static void
 wait_for_reader(AcemqSlot *slot)
 {
-	uint32		epoch = pg_atomic_read_u32(&slot->fetch_epoch);
+	uint32 epoch = pg_atomic_read_u32(&slot->fetch_epoch);
 
 	if ((epoch & 1) == 0)
 		return;
@@ -41,8 +41,8 @@ wait_for_reader(AcemqSlot *slot)
 FetchedIds
 fetched_now(void)
 {
-	FetchedIds	fetched = {0, NULL};
-	AcemqSlot  *slot;
+	FetchedIds fetched = {0, NULL};
+	AcemqSlot *slot;
 
 	/* The caller's locks have to be visible to the relay before we read what it holds. */
 	pg_memory_barrier();
@@ -56,7 +56,7 @@ fetched_now(void)
 	fetched.ids = palloc(sizeof(int64) * ACEMQ_MAX_ROWS_IN_MEMORY);
 	for (int i = 0; i < ACEMQ_MAX_ROWS_IN_MEMORY; i++)
 	{
-		int64		id = (int64) pg_atomic_read_u64(&slot->fetched[i]);
+		int64 id = (int64) pg_atomic_read_u64(&slot->fetched[i]);
 
 		if (id != 0)
 			fetched.ids[fetched.count++] = id;
@@ -68,6 +68,5 @@ fetched_now(void)
 bool
 fetched_contains(const FetchedIds *fetched, int64 id)
 {
-	return fetched->count > 0 &&
-		   bsearch(&id, fetched->ids, fetched->count, sizeof(int64), compare_ids) != NULL;
+	return fetched->count > 0 && bsearch(&id, fetched->ids, fetched->count, sizeof(int64), compare_ids) != NULL;
 }

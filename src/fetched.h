@@ -18,8 +18,8 @@
 
 typedef struct FetchedIds
 {
-	int			count;
-	int64	   *ids;			/* ascending, palloc'd */
+	int count;
+	int64 *ids; /* ascending, palloc'd */
 } FetchedIds;
 
 /*
@@ -30,4 +30,4 @@ extern FetchedIds fetched_now(void);
 
 extern bool fetched_contains(const FetchedIds *fetched, int64 id);
 
-#endif							/* ACEMQ_FETCHED_H */
+#endif /* ACEMQ_FETCHED_H */

@@ -15,8 +15,8 @@
 typedef struct LockedRow
 {
 	struct LockedRow *next;
-	int			nest_level;
-	int64		id;
+	int nest_level;
+	int64 id;
 } LockedRow;
 
 /* Innermost level first.  In TopTransactionContext, which outlives the callbacks. */
@@ -36,8 +36,8 @@ at_transaction_end(XactEvent event, void *arg)
 static void
 at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent_subid, void *arg)
 {
-	int			nest_level = GetCurrentTransactionNestLevel();
-	LockedRow  *row = locked_rows;
+	int nest_level = GetCurrentTransactionNestLevel();
+	LockedRow *row = locked_rows;
 
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
@@ -56,7 +56,7 @@ void
 given_back_on_abort(int64 id)
 {
 	static bool registered = false;
-	LockedRow  *row;
+	LockedRow *row;
 
 	/* Without shared memory there is no worker to tell. */
 	if (acemq_shared == NULL)

@@ -16,4 +16,4 @@
 /* If the current (sub)transaction aborts, the worker looks at that row again. */
 extern void given_back_on_abort(int64 id);
 
-#endif							/* ACEMQ_GIVEN_BACK_H */
+#endif /* ACEMQ_GIVEN_BACK_H */

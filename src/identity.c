@@ -15,30 +15,33 @@
 
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(acemq_relay_pause);
 PG_FUNCTION_INFO_V1(acemq_relay_resume);
+PG_FUNCTION_INFO_V1(acemq_identity_insert);
 
 #define IS_OURS "(system_identifier = $1 AND database = $2)"
 
-static SavedPlan read_rows = {
-	"SELECT COALESCE(bool_and(" IS_OURS "), false) AS ours_only,"
-	" COALESCE(bool_or(paused) FILTER (WHERE " IS_OURS "), false) AS paused FROM acemq.identity",
-	2, {INT8OID, OIDOID}
-};
+static SavedPlan read_rows = {"SELECT COALESCE(bool_and(" IS_OURS "), false) AS ours_only,"
+                              " COALESCE(bool_or(paused) FILTER (WHERE " IS_OURS
+                              "), false) AS paused FROM acemq.identity",
+                              2,
+                              {INT8OID, OIDOID}};
 
-static SavedPlan set_paused = {
-	"INSERT INTO acemq.identity AS i (system_identifier, database, paused) VALUES ($1, $2, $3)"
-	" ON CONFLICT ON CONSTRAINT identity_pkey DO UPDATE SET paused = $3 WHERE i.paused <> $3",
-	3, {INT8OID, OIDOID, BOOLOID}
-};
+static SavedPlan set_paused = {"UPDATE acemq.identity SET paused = $3 WHERE " IS_OURS, 3, {INT8OID, OIDOID, BOOLOID}};
 
-static SavedPlan remove_foreign = {
-	"DELETE FROM acemq.identity WHERE NOT " IS_OURS,
-	2, {INT8OID, OIDOID}
-};
+static SavedPlan add_row = {"INSERT INTO acemq.identity (system_identifier, database, paused) VALUES ($1, $2, $3)",
+                            3,
+                            {INT8OID, OIDOID, BOOLOID}};
+
+static SavedPlan pause_too = {
+    "UPDATE acemq.identity SET paused = paused OR $3 WHERE " IS_OURS, 3, {INT8OID, OIDOID, BOOLOID}};
+
+static SavedPlan remove_foreign = {"DELETE FROM acemq.identity WHERE NOT " IS_OURS, 2, {INT8OID, OIDOID}};
 
 /* The same two values as pg_control_system() and pg_database show. */
 static void
@@ -51,8 +54,8 @@ own_identity(Datum *values)
 Identity
 identity_read(void)
 {
-	Identity	identity;
-	Datum		values[2];
+	Identity identity;
+	Datum values[2];
 
 	own_identity(values);
 	saved_plan_run_fresh(&read_rows, values, NULL, true);
@@ -65,8 +68,8 @@ identity_read(void)
 static void
 write_identity(bool paused)
 {
-	Datum		values[3];
-	AsOwner		save;
+	Datum values[3];
+	AsOwner save;
 
 	own_identity(values);
 	values[2] = BoolGetDatum(paused);
@@ -75,7 +78,8 @@ write_identity(bool paused)
 	SPI_connect();
 	if (!paused)
 		saved_plan_run(&remove_foreign, values, NULL);
-	saved_plan_run(&set_paused, values, NULL);
+	if (saved_plan_run(&set_paused, values, NULL) == SPI_OK_UPDATE && SPI_processed == 0)
+		saved_plan_run(&add_row, values, NULL);
 	SPI_finish();
 	as_owner_end(&save);
 	wake_worker_at_commit();
@@ -94,4 +98,40 @@ acemq_relay_resume(PG_FUNCTION_ARGS)
 {
 	write_identity(false);
 	PG_RETURN_VOID();
+}
+
+/*
+ * Before a row is inserted.  A dump that is restored into the database it was
+ * taken from brings the row that CREATE EXTENSION has just added: that is no
+ * error, and all it can say is that relaying was paused.
+ */
+Datum
+acemq_identity_insert(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	HeapTuple row;
+	Datum values[3];
+	bool isnull;
+	AsOwner save;
+	uint64 there;
+
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_BEFORE(trigger->tg_event) ||
+	    !TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+		                errmsg("function \"%s\" can only be called as a trigger before insert", "_identity_insert")));
+	row = trigger->tg_trigtuple;
+	for (int i = 0; i < lengthof(values); i++)
+	{
+		values[i] = heap_getattr(row, i + 1, RelationGetDescr(trigger->tg_relation), &isnull);
+		if (isnull)
+			return PointerGetDatum(row);
+	}
+
+	as_owner_begin(&save);
+	SPI_connect();
+	saved_plan_run(&pause_too, values, NULL);
+	there = SPI_processed;
+	SPI_finish();
+	as_owner_end(&save);
+	return PointerGetDatum(there > 0 ? NULL : row);
 }

@@ -12,11 +12,11 @@
 
 typedef struct Identity
 {
-	bool		fenced;			/* our row is missing, or there is another one: a restored copy */
-	bool		paused;			/* relay_pause() */
+	bool fenced; /* our row is missing, or there is another one: a restored copy */
+	bool paused; /* relay_pause() */
 } Identity;
 
 /* SPI is connected, and we are the owner. */
 extern Identity identity_read(void);
 
-#endif							/* ACEMQ_IDENTITY_H */
+#endif /* ACEMQ_IDENTITY_H */

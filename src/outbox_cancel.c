@@ -26,22 +26,21 @@ PG_FUNCTION_INFO_V1(acemq_outbox_cancel);
  * back: `out` says so.  An expired lease counts too, because nobody knows what
  * its holder did before it vanished.
  */
-#define LOOKUP(condition) \
-	"SELECT id, retired_at IS NOT NULL, published_at IS NOT NULL OR leased_until IS NOT NULL " \
+#define LOOKUP(condition)                                                                                              \
+	"SELECT id, retired_at IS NOT NULL, published_at IS NOT NULL OR leased_until IS NOT NULL "                         \
 	"FROM acemq.outbox WHERE message_id = $1 AND " condition " FOR UPDATE"
 
 static SavedPlan lookups[] = {
-	{LOOKUP("caller_id"), 1, {TEXTOID}},
-	{LOOKUP("NOT caller_id AND (not_before IS NOT NULL OR retired_at IS NOT NULL)"), 1, {TEXTOID}},
-	{LOOKUP("NOT caller_id AND not_before IS NULL AND retired_at IS NULL AND published_at IS NULL"), 1, {TEXTOID}}
-};
+    {LOOKUP("caller_id"), 1, {TEXTOID}},
+    {LOOKUP("NOT caller_id AND (not_before IS NOT NULL OR retired_at IS NOT NULL)"), 1, {TEXTOID}},
+    {LOOKUP("NOT caller_id AND not_before IS NULL AND retired_at IS NULL AND published_at IS NULL"), 1, {TEXTOID}}};
 
 static SavedPlan delete_row = {"DELETE FROM acemq.outbox WHERE id = $1", 1, {INT8OID}};
 
 typedef struct Cancelled
 {
-	int			pending;
-	int			retired;
+	int pending;
+	int retired;
 } Cancelled;
 
 /*
@@ -51,7 +50,7 @@ typedef struct Cancelled
 static bool
 lock_rows(text *message_id)
 {
-	Datum		values[] = {PointerGetDatum(message_id)};
+	Datum values[] = {PointerGetDatum(message_id)};
 
 	for (int i = 0; i < lengthof(lookups); i++)
 	{
@@ -68,8 +67,8 @@ static bool
 delete_rows(Cancelled *cancelled)
 {
 	SPITupleTable *rows = SPI_tuptable;
-	uint64		nrows = SPI_processed;
-	FetchedIds	fetched;
+	uint64 nrows = SPI_processed;
+	FetchedIds fetched;
 
 	for (uint64 i = 0; i < nrows; i++)
 		given_back_on_abort(spi_int64(i, 1));
@@ -80,7 +79,7 @@ delete_rows(Cancelled *cancelled)
 
 	for (uint64 i = 0; i < nrows; i++)
 	{
-		Datum		values[1];
+		Datum values[1];
 
 		SPI_tuptable = rows;
 		values[0] = Int64GetDatum(spi_int64(i, 1));
@@ -97,7 +96,7 @@ delete_rows(Cancelled *cancelled)
 static void
 rollback_and_throw(MemoryContext context, ResourceOwner owner)
 {
-	ErrorData  *error;
+	ErrorData *error;
 
 	MemoryContextSwitchTo(context);
 	error = CopyErrorData();
@@ -142,10 +141,10 @@ cancel_rows(text *message_id, Cancelled *cancelled)
 Datum
 acemq_outbox_cancel(PG_FUNCTION_ARGS)
 {
-	text	   *message_id = arg_text(fcinfo, 0, "message_id");
-	Cancelled	cancelled = {0, 0};
-	AsOwner		save;
-	bool		done;
+	text *message_id = arg_text(fcinfo, 0, "message_id");
+	Cancelled cancelled = {0, 0};
+	AsOwner save;
+	bool done;
 
 	as_owner_begin(&save);
 	SPI_connect();

@@ -41,24 +41,38 @@ PG_FUNCTION_INFO_V1(acemq_outbox_claim);
 
 /* The same test as in the walk: the row may have changed before we had its lock. */
 static SavedPlan lock_rows = {
-	"SELECT id FROM acemq.outbox WHERE id = ANY ($1) AND retired_at IS NULL AND published_at IS NULL"
-	" AND COALESCE(not_before <= $2, true) AND COALESCE(next_attempt_at <= $2, true)"
-	" AND COALESCE(leased_until <= $2, true) ORDER BY id FOR UPDATE SKIP LOCKED",
-	2, {INT8ARRAYOID, TIMESTAMPTZOID}
-};
+    "SELECT id FROM acemq.outbox WHERE id = ANY ($1) AND retired_at IS NULL AND published_at IS NULL"
+    " AND COALESCE(not_before <= $2, true) AND COALESCE(next_attempt_at <= $2, true)"
+    " AND COALESCE(leased_until <= $2, true) ORDER BY id FOR UPDATE SKIP LOCKED",
+    2,
+    {INT8ARRAYOID, TIMESTAMPTZOID}};
 
 static SavedPlan lease_row = {
-	"UPDATE acemq.outbox SET leased_until = $2, leased_by = $3 WHERE id = $1"
-	" RETURNING message_id, exchange, routing_key, content_type, type, version::bigint, correlation_id, causation_id,"
-	" origin, reply_to, created_at, headers, body, priority::integer, expiration, attempts, persistent",
-	3, {INT8OID, TIMESTAMPTZOID, TEXTOID}
-};
+    "UPDATE acemq.outbox SET leased_until = $2, leased_by = $3 WHERE id = $1"
+    " RETURNING message_id, exchange, routing_key, content_type, type, version::bigint, correlation_id, causation_id,"
+    " origin, reply_to, created_at, headers, body, priority::integer, expiration, attempts, persistent",
+    3,
+    {INT8OID, TIMESTAMPTZOID, TEXTOID}};
 
 enum
 {
-	COL_MESSAGE_ID = 1, COL_EXCHANGE, COL_ROUTING_KEY, COL_CONTENT_TYPE, COL_TYPE, COL_VERSION, COL_CORRELATION_ID,
-	COL_CAUSATION_ID, COL_ORIGIN, COL_REPLY_TO, COL_CREATED_AT, COL_HEADERS, COL_BODY, COL_PRIORITY, COL_EXPIRATION,
-	COL_ATTEMPTS, COL_PERSISTENT
+	COL_MESSAGE_ID = 1,
+	COL_EXCHANGE,
+	COL_ROUTING_KEY,
+	COL_CONTENT_TYPE,
+	COL_TYPE,
+	COL_VERSION,
+	COL_CORRELATION_ID,
+	COL_CAUSATION_ID,
+	COL_ORIGIN,
+	COL_REPLY_TO,
+	COL_CREATED_AT,
+	COL_HEADERS,
+	COL_BODY,
+	COL_PRIORITY,
+	COL_EXPIRATION,
+	COL_ATTEMPTS,
+	COL_PERSISTENT
 };
 
 #define RESULT_COLUMNS 12
@@ -66,18 +80,17 @@ enum
 
 /* Where the other columns of the result come from; 0: not a column of the row. */
 static const int result_source[RESULT_COLUMNS] = {
-	0, COL_MESSAGE_ID, COL_EXCHANGE, COL_ROUTING_KEY, COL_CONTENT_TYPE, 0, COL_BODY, COL_PRIORITY, COL_EXPIRATION,
-	COL_REPLY_TO, COL_ATTEMPTS, COL_PERSISTENT
-};
+    0,        COL_MESSAGE_ID, COL_EXCHANGE,   COL_ROUTING_KEY, COL_CONTENT_TYPE, 0,
+    COL_BODY, COL_PRIORITY,   COL_EXPIRATION, COL_REPLY_TO,    COL_ATTEMPTS,     COL_PERSISTENT};
 
 typedef struct Claim
 {
 	TimestampTz now;
 	TimestampTz leased_until;
-	text	   *relay;
+	text *relay;
 	ClaimCandidate *candidates;
-	int			count;
-	HeldLanes  *held;			/* by rows that we could not have, or that failed under our hands */
+	int count;
+	HeldLanes *held; /* by rows that we could not have, or that failed under our hands */
 	ReturnSetInfo *result;
 } Claim;
 
@@ -86,27 +99,26 @@ typedef struct Claim
 static bool
 server_relays(const Identity *identity)
 {
-	AcemqSlot  *slot = acemq_my_slot();
+	AcemqSlot *slot = acemq_my_slot();
 
 	return slot != NULL && slot->worker_pid != 0 && acemq_relay && !identity->paused &&
-		   pg_atomic_read_u32(&slot->state) != ACEMQ_STATE_PAUSED;
+	       pg_atomic_read_u32(&slot->state) != ACEMQ_STATE_PAUSED;
 }
 
 static void
 check_allowed(void)
 {
-	Identity	identity = identity_read();
+	Identity identity = identity_read();
 
 	if (identity.fenced)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("this database is a copy of another one, so relaying from it is fenced"),
-				 errhint("Call acemq.relay_resume() if this copy may send messages.")));
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+		                errmsg("this database is a copy of another one, so relaying from it is fenced"),
+		                errhint("Call acemq.relay_resume() if this copy may send messages.")));
 	if (server_relays(&identity))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the relay in the server serves this database"),
-				 errhint("Call acemq.relay_pause(), or turn acemq.relay off for this database, before another relay claims messages.")));
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+		                errmsg("the relay in the server serves this database"),
+		                errhint("Call acemq.relay_pause(), or turn acemq.relay off for this database, before another "
+		                        "relay claims messages.")));
 }
 
 /*
@@ -116,7 +128,7 @@ check_allowed(void)
 static bool
 alone(void)
 {
-	Oid			outbox = get_relname_relid("outbox", get_namespace_oid(ACEMQ_SCHEMA, false));
+	Oid outbox = get_relname_relid("outbox", get_namespace_oid(ACEMQ_SCHEMA, false));
 
 	return ConditionalLockDatabaseObject(RelationRelationId, outbox, 1, AccessExclusiveLock);
 }
@@ -126,8 +138,8 @@ alone(void)
 static int
 compare_ids(const void *a, const void *b)
 {
-	int64		x = DatumGetInt64(*(const Datum *) a);
-	int64		y = DatumGetInt64(*(const Datum *) b);
+	int64 x = DatumGetInt64(*(const Datum *) a);
+	int64 y = DatumGetInt64(*(const Datum *) b);
 
 	return (x > y) - (x < y);
 }
@@ -135,12 +147,12 @@ compare_ids(const void *a, const void *b)
 static Datum
 candidate_array(const Claim *claim)
 {
-	Datum	   *ids = palloc(sizeof(Datum) * Max(claim->count, 1));
+	Datum *ids = palloc(sizeof(Datum) * Max(claim->count, 1));
 
 	for (int i = 0; i < claim->count; i++)
 		ids[i] = Int64GetDatum(claim->candidates[i].id);
-	return PointerGetDatum(construct_array(ids, claim->count, INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
-										   TYPALIGN_DOUBLE));
+	return PointerGetDatum(
+	    construct_array(ids, claim->count, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
 /*
@@ -150,11 +162,11 @@ candidate_array(const Claim *claim)
 static void
 lock_candidates(Claim *claim)
 {
-	Datum		values[] = {candidate_array(claim), TimestampTzGetDatum(claim->now)};
-	FetchedIds	fetched;
-	Datum	   *locked;
-	uint64		nlocked;
-	int			kept = 0;
+	Datum values[] = {candidate_array(claim), TimestampTzGetDatum(claim->now)};
+	FetchedIds fetched;
+	Datum *locked;
+	uint64 nlocked;
+	int kept = 0;
 
 	saved_plan_run_fresh(&lock_rows, values, NULL, false);
 	nlocked = SPI_processed;
@@ -170,12 +182,12 @@ lock_candidates(Claim *claim)
 	for (int i = 0; i < claim->count; i++)
 	{
 		ClaimCandidate candidate = claim->candidates[i];
-		Datum		id = Int64GetDatum(candidate.id);
+		Datum id = Int64GetDatum(candidate.id);
 
 		if (held_lanes_contain(claim->held, &candidate.lane))
 			continue;
 		if (bsearch(&id, locked, nlocked, sizeof(Datum), compare_ids) == NULL ||
-			fetched_contains(&fetched, candidate.id))
+		    fetched_contains(&fetched, candidate.id))
 			held_lanes_add(claim->held, &candidate.lane);
 		else
 			claim->candidates[kept++] = candidate;
@@ -188,7 +200,7 @@ lock_candidates(Claim *claim)
 static const char *
 utf8_column(int column, const char *name)
 {
-	char	   *value = spi_text(0, column);
+	char *value = spi_text(0, column);
 
 	return value ? utf8_cstring(value, name) : NULL;
 }
@@ -197,10 +209,10 @@ utf8_column(int column, const char *name)
 static Jsonb *
 wire_headers(void)
 {
-	Envelope	envelope = {0};
-	WireTable	table = {0};
-	bool		isnull;
-	Datum		headers = spi_value(0, COL_HEADERS, &isnull);
+	Envelope envelope = {0};
+	WireTable table = {0};
+	bool isnull;
+	Datum headers = spi_value(0, COL_HEADERS, &isnull);
 
 	envelope.headers = isnull ? NULL : DatumGetJsonbP(headers);
 	envelope.message_id = utf8_column(COL_MESSAGE_ID, "message_id");
@@ -219,8 +231,8 @@ wire_headers(void)
 static void
 emit_row(Claim *claim, int64 id, Jsonb *headers)
 {
-	Datum		values[RESULT_COLUMNS];
-	bool		nulls[RESULT_COLUMNS] = {false};
+	Datum values[RESULT_COLUMNS];
+	bool nulls[RESULT_COLUMNS] = {false};
 
 	for (int i = 0; i < RESULT_COLUMNS; i++)
 		if (result_source[i] != 0)
@@ -236,7 +248,7 @@ try_wire_headers(char **problem)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	Jsonb	   *volatile headers = NULL;
+	Jsonb *volatile headers = NULL;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
@@ -247,7 +259,7 @@ try_wire_headers(char **problem)
 	}
 	PG_CATCH();
 	{
-		ErrorData  *error;
+		ErrorData *error;
 
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
@@ -270,13 +282,12 @@ try_wire_headers(char **problem)
 static void
 lease_and_emit(Claim *claim, const ClaimCandidate *candidate)
 {
-	Datum		values[] = {
-		Int64GetDatum(candidate->id), TimestampTzGetDatum(claim->leased_until), PointerGetDatum(claim->relay)
-	};
+	Datum values[] = {Int64GetDatum(candidate->id), TimestampTzGetDatum(claim->leased_until),
+	                  PointerGetDatum(claim->relay)};
 	SPITupleTable *row;
-	char	   *problem = NULL;
-	Jsonb	   *headers;
-	bool		isnull;
+	char *problem = NULL;
+	Jsonb *headers;
+	bool isnull;
 
 	saved_plan_run_fresh(&lease_row, values, NULL, false);
 	if (SPI_processed == 0)
@@ -311,18 +322,16 @@ run_claim(Claim *claim, int batch)
 Datum
 acemq_outbox_claim(PG_FUNCTION_ARGS)
 {
-	Claim		claim = {0};
-	int64		lease_ms = arg_interval_ms(fcinfo, 1, "lease", 1);
-	int			batch;
-	AsOwner		save;
+	Claim claim = {0};
+	int64 lease_ms = arg_interval_ms(fcinfo, 1, "lease", 1);
+	int batch;
+	AsOwner save;
 
 	arg_not_null(fcinfo, 0, "batch");
 	batch = PG_GETARG_INT32(0);
 	if (batch < 1 || batch > EXTERNAL_RELAY_MAX_BATCH)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"batch\" is out of range"),
-				 errdetail("It must be between 1 and %d.", EXTERNAL_RELAY_MAX_BATCH)));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("argument \"batch\" is out of range"),
+		                errdetail("It must be between 1 and %d.", EXTERNAL_RELAY_MAX_BATCH)));
 	claim.relay = external_relay_arg(fcinfo, 2);
 	claim.now = GetCurrentTimestamp();
 	claim.leased_until = TimestampTzPlusMilliseconds(claim.now, lease_ms);

@@ -16,28 +16,26 @@
 PG_FUNCTION_INFO_V1(acemq_outbox_purge);
 
 static SavedPlan find_published = {
-	"SELECT id FROM acemq.outbox WHERE published_at < $1 ORDER BY published_at",
-	1, {TIMESTAMPTZOID}
-};
+    "SELECT id FROM acemq.outbox WHERE published_at < $1 ORDER BY published_at", 1, {TIMESTAMPTZOID}};
 
 /*
  * A row that somebody else is purging, or looking at FOR UPDATE, is passed
  * over: two purges never wait for each other, let alone deadlock.
  */
 static SavedPlan delete_published = {
-	"DELETE FROM acemq.outbox WHERE id = ANY (ARRAY("
-	"SELECT id FROM acemq.outbox WHERE id = ANY ($1) AND published_at IS NOT NULL ORDER BY id FOR UPDATE SKIP LOCKED"
-	")) RETURNING id",
-	1, {INT8ARRAYOID}
-};
+    "DELETE FROM acemq.outbox WHERE id = ANY (ARRAY("
+    "SELECT id FROM acemq.outbox WHERE id = ANY ($1) AND published_at IS NOT NULL ORDER BY id FOR UPDATE SKIP LOCKED"
+    ")) RETURNING id",
+    1,
+    {INT8ARRAYOID}};
 
 Datum
 acemq_outbox_purge(PG_FUNCTION_ARGS)
 {
-	int64		older_than_ms = arg_interval_ms(fcinfo, 0, "older_than", 0);
-	Datum		values[] = {TimestampTzGetDatum(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), -older_than_ms))};
-	AsOwner		save;
-	int64		purged;
+	int64 older_than_ms = arg_interval_ms(fcinfo, 0, "older_than", 0);
+	Datum values[] = {TimestampTzGetDatum(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), -older_than_ms))};
+	AsOwner save;
+	int64 purged;
 
 	as_owner_begin(&save);
 	SPI_connect();

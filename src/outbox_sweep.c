@@ -35,10 +35,10 @@ typedef struct Sweep
 	WaitedRows *rows;
 	TimestampTz deadline;
 	TimestampTz worker_seen;
-	AcemqSlot  *slot;			/* the one the two counters below are of */
-	uint64		failed;
-	uint64		login_refused;
-	int64		last_look_us;	/* what the last look at the table cost */
+	AcemqSlot *slot; /* the one the two counters below are of */
+	uint64 failed;
+	uint64 login_refused;
+	int64 last_look_us; /* what the last look at the table cost */
 	MemoryContext look_context;
 } Sweep;
 
@@ -51,11 +51,8 @@ slot_error(AcemqSlot *slot)
 static void
 no_relay(const char *detail, const char *hint)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_ACEMQ_NO_RELAY),
-			 errmsg("no relay is running for this database"),
-			 errdetail_internal("%s", detail),
-			 errhint("%s", hint)));
+	ereport(ERROR, (errcode(ERRCODE_ACEMQ_NO_RELAY), errmsg("no relay is running for this database"),
+	                errdetail_internal("%s", detail), errhint("%s", hint)));
 }
 
 /* Reasons that are the same before and after the wait. */
@@ -75,15 +72,15 @@ check_state(AcemqSlot *slot)
 	{
 		case ACEMQ_STATE_PAUSED:
 			no_relay("Relaying is paused, or acemq.relay is off.",
-					 "Call acemq.relay_resume(), or turn acemq.relay on.");
+			         "Call acemq.relay_resume(), or turn acemq.relay on.");
 			break;
 		case ACEMQ_STATE_FENCED:
 			no_relay("This database is a copy of another one, so its relay is fenced.",
-					 "Call acemq.relay_resume() if this copy may send messages.");
+			         "Call acemq.relay_resume() if this copy may send messages.");
 			break;
 		case ACEMQ_STATE_NEEDS_RESTART:
 			no_relay("The library and the extension are of different versions.",
-					 "Update the extension with ALTER EXTENSION, or restart the server.");
+			         "Update the extension with ALTER EXTENSION, or restart the server.");
 			break;
 		case ACEMQ_STATE_STARTING:
 		case ACEMQ_STATE_DISCONNECTED:
@@ -104,7 +101,7 @@ check_state(AcemqSlot *slot)
 static void
 check_relay(Sweep *sweep)
 {
-	AcemqSlot  *slot = acemq_my_slot();
+	AcemqSlot *slot = acemq_my_slot();
 	TimestampTz now = GetCurrentTimestamp();
 
 	if (slot != sweep->slot)
@@ -121,52 +118,48 @@ check_relay(Sweep *sweep)
 		return;
 	}
 	if (TimestampDifferenceExceeds(sweep->worker_seen, now, NO_WORKER_GRACE_MS))
-		no_relay("No worker serves this database.",
-				 "See acemq.doctor() and the server's log for the reason.");
+		no_relay("No worker serves this database.", "See acemq.doctor() and the server's log for the reason.");
 }
 
 static void
 check_login(Sweep *sweep)
 {
 	if (sweep->slot != NULL && pg_atomic_read_u64(&sweep->slot->login_refused) != sweep->login_refused)
-		ereport(ERROR,
-				(errcode(ERRCODE_ACEMQ_BROKER_UNAVAILABLE),
-				 errmsg("the broker refused the login"),
-				 errdetail_internal("%s", slot_error(sweep->slot)),
-				 errhint("Correct acemq.url or acemq.password_file.")));
+		ereport(ERROR, (errcode(ERRCODE_ACEMQ_BROKER_UNAVAILABLE), errmsg("the broker refused the login"),
+		                errdetail_internal("%s", slot_error(sweep->slot)),
+		                errhint("Correct acemq.url or acemq.password_file.")));
 }
 
 static void
 message_failed(Sweep *sweep)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_ACEMQ_MESSAGE_REFUSED),
-			 errmsg("message \"%s\" could not be delivered: %s", waited_rows_failed_message(sweep->rows),
-					waited_rows_failed_reason(sweep->rows)),
-			 errhint("It stays in the outbox and is tried again until acemq.max_attempts is reached; see acemq.outbox_pending and acemq.outbox_retired.")));
+	ereport(ERROR, (errcode(ERRCODE_ACEMQ_MESSAGE_REFUSED),
+	                errmsg("message \"%s\" could not be delivered: %s", waited_rows_failed_message(sweep->rows),
+	                       waited_rows_failed_reason(sweep->rows)),
+	                errhint("It stays in the outbox and is tried again until acemq.max_attempts is reached; see "
+	                        "acemq.outbox_pending and acemq.outbox_retired.")));
 }
 
 static void
 timed_out(Sweep *sweep)
 {
-	AcemqSlot  *slot = sweep->slot;
+	AcemqSlot *slot = sweep->slot;
 	const char *state = slot ? acemq_state_name((AcemqState) pg_atomic_read_u32(&slot->state)) : "starting";
-	char	   *error = slot_error(slot);
+	char *error = slot_error(slot);
 
-	ereport(ERROR,
-			(errcode(ERRCODE_ACEMQ_BROKER_UNAVAILABLE),
-			 errmsg("not everything was sent in time: up to %lld of %lld messages are waiting",
-					(long long) waited_rows_left(sweep->rows), (long long) waited_rows_count(sweep->rows)),
-			 error[0] != '\0' ? errdetail("The relay is in state \"%s\"; its last error was: %s", state, error)
-							  : errdetail("The relay is in state \"%s\".", state),
-			 errhint("The messages stay in the outbox and are sent when the broker takes them.")));
+	ereport(ERROR, (errcode(ERRCODE_ACEMQ_BROKER_UNAVAILABLE),
+	                errmsg("not everything was sent in time: up to %lld of %lld messages are waiting",
+	                       (long long) waited_rows_left(sweep->rows), (long long) waited_rows_count(sweep->rows)),
+	                error[0] != '\0' ? errdetail("The relay is in state \"%s\"; its last error was: %s", state, error)
+	                                 : errdetail("The relay is in state \"%s\".", state),
+	                errhint("The messages stay in the outbox and are sent when the broker takes them.")));
 }
 
 /* Are they gone?  Every row is looked at only if some row has failed since the last time. */
 static bool
 look_at_rows(Sweep *sweep)
 {
-	uint64		failed = sweep->slot ? pg_atomic_read_u64(&sweep->slot->failed) : sweep->failed;
+	uint64 failed = sweep->slot ? pg_atomic_read_u64(&sweep->slot->failed) : sweep->failed;
 	TimestampTz begin = GetCurrentTimestamp();
 	MemoryContext old = MemoryContextSwitchTo(sweep->look_context);
 	WaitedOutcome outcome = waited_rows_look(sweep->rows, failed != sweep->failed);
@@ -197,8 +190,8 @@ rest(long ms)
 static void
 wait_for_progress(Sweep *sweep, TimestampTz now)
 {
-	long		left = TimestampDifferenceMilliseconds(now, sweep->deadline);
-	long		pause = sweep->last_look_us * REST_FACTOR / 1000;
+	long left = TimestampDifferenceMilliseconds(now, sweep->deadline);
+	long pause = sweep->last_look_us * REST_FACTOR / 1000;
 
 	if (sweep->slot == NULL)
 	{
@@ -236,9 +229,9 @@ wait_until_sent(Sweep *sweep)
 Datum
 acemq_outbox_sweep(PG_FUNCTION_ARGS)
 {
-	int64		timeout_ms = arg_interval_ms(fcinfo, 0, "timeout", 0);
+	int64 timeout_ms = arg_interval_ms(fcinfo, 0, "timeout", 0);
 	TimestampTz now = GetCurrentTimestamp();
-	Sweep		sweep = {0};
+	Sweep sweep = {0};
 
 	sweep.deadline = TimestampTzPlusMilliseconds(now, timeout_ms);
 	sweep.worker_seen = now;

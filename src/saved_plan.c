@@ -11,7 +11,7 @@
 SPIPlanPtr
 saved_plan(SavedPlan *statement)
 {
-	SPIPlanPtr	plan;
+	SPIPlanPtr plan;
 
 	if (statement->plan != NULL)
 		return statement->plan;
@@ -35,10 +35,10 @@ checked(SavedPlan *statement, int result)
 int
 saved_plan_run_fresh(SavedPlan *statement, Datum *values, const char *nulls, bool read_only)
 {
-	SPIPlanPtr	plan = saved_plan(statement);
+	SPIPlanPtr plan = saved_plan(statement);
 
 	return checked(statement,
-				   SPI_execute_snapshot(plan, values, nulls, GetLatestSnapshot(), InvalidSnapshot, read_only, true, 0));
+	               SPI_execute_snapshot(plan, values, nulls, GetLatestSnapshot(), InvalidSnapshot, read_only, true, 0));
 }
 
 int
@@ -56,7 +56,7 @@ spi_value(uint64 row, int column, bool *isnull)
 int64
 spi_int64(uint64 row, int column)
 {
-	bool		isnull;
+	bool isnull;
 
 	return DatumGetInt64(spi_value(row, column, &isnull));
 }
@@ -64,7 +64,7 @@ spi_int64(uint64 row, int column)
 bool
 spi_bool(uint64 row, int column)
 {
-	bool		isnull;
+	bool isnull;
 
 	return DatumGetBool(spi_value(row, column, &isnull));
 }

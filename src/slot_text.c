@@ -15,7 +15,7 @@
 static char *
 to_server(const char *text)
 {
-	char	   *copy = pstrdup(text);
+	char *copy = pstrdup(text);
 
 	if (GetDatabaseEncoding() != PG_UTF8)
 		for (char *p = copy; *p != '\0'; p++)
@@ -27,7 +27,7 @@ to_server(const char *text)
 SlotTexts
 slot_texts(AcemqSlot *slot)
 {
-	SlotTexts	texts;
+	SlotTexts texts;
 
 	LWLockAcquire(&slot->text_lock, LW_SHARED);
 	texts.broker = to_server(slot->broker);

@@ -12,12 +12,12 @@
 typedef struct SlotTexts
 {
 	/* palloc'd, "" when there is none */
-	char	   *broker;
-	char	   *last_error;
-	char	   *held_by;
-	TimestampTz last_error_at;	/* 0: none */
+	char *broker;
+	char *last_error;
+	char *held_by;
+	TimestampTz last_error_at; /* 0: none */
 } SlotTexts;
 
 extern SlotTexts slot_texts(AcemqSlot *slot);
 
-#endif							/* ACEMQ_SLOT_TEXT_H */
+#endif /* ACEMQ_SLOT_TEXT_H */

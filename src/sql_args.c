@@ -17,9 +17,7 @@ void
 arg_not_null(FunctionCallInfo fcinfo, int n, const char *name)
 {
 	if (PG_ARGISNULL(n))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("argument \"%s\" must not be null", name)));
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("argument \"%s\" must not be null", name)));
 }
 
 text *
@@ -32,20 +30,18 @@ arg_text(FunctionCallInfo fcinfo, int n, const char *name)
 char *
 arg_words(FunctionCallInfo fcinfo, int n, const char *name)
 {
-	char	   *words = text_to_cstring(arg_text(fcinfo, n, name));
+	char *words = text_to_cstring(arg_text(fcinfo, n, name));
 
 	if (words[strspn(words, " \t\r\n")] == '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"%s\" must not be empty", name)));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("argument \"%s\" must not be empty", name)));
 	return words;
 }
 
 int64
 arg_interval_ms(FunctionCallInfo fcinfo, int n, const char *name, int64 min_ms)
 {
-	Interval   *span;
-	double		ms;
+	Interval *span;
+	double ms;
 
 	arg_not_null(fcinfo, n, name);
 	span = PG_GETARG_INTERVAL_P(n);
@@ -53,9 +49,7 @@ arg_interval_ms(FunctionCallInfo fcinfo, int n, const char *name, int64 min_ms)
 	/* In floating point first: the three fields together may be beyond int64. */
 	ms = span->time / 1000.0 + (span->month * 30.0 + span->day) * (SECS_PER_DAY * 1000.0);
 	if (INTERVAL_NOT_FINITE(span) || ms < min_ms || ms > HUNDRED_YEARS_MS)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"%s\" is out of range", name),
-				 errdetail("It must be between %lld ms and 100 years.", (long long) min_ms)));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("argument \"%s\" is out of range", name),
+		                errdetail("It must be between %lld ms and 100 years.", (long long) min_ms)));
 	return (int64) ms;
 }

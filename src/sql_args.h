@@ -26,4 +26,4 @@ extern char *arg_words(FunctionCallInfo fcinfo, int n, const char *name);
  */
 extern int64 arg_interval_ms(FunctionCallInfo fcinfo, int n, const char *name, int64 min_ms);
 
-#endif							/* ACEMQ_SQL_ARGS_H */
+#endif /* ACEMQ_SQL_ARGS_H */

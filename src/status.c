@@ -23,15 +23,36 @@ PG_FUNCTION_INFO_V1(acemq_status);
 /* In the order of the columns of acemq._status() in sql/50_status.sql. */
 enum
 {
-	ST_STATE, ST_SINCE, ST_BROKER, ST_PENDING, ST_OLDEST_AGE, ST_RETIRED, ST_IN_FLIGHT, ST_PUBLISHED, ST_FAILED,
-	ST_RETURNED, ST_NACKED, ST_RECONNECTS, ST_OVERTAKEN, ST_LAG_P50, ST_LAG_P95, ST_LAG_P99, ST_LAST_ERROR,
-	ST_LAST_ERROR_AT, ST_PENDING_APPROXIMATE, ST_RESENT, ST_SKIPPED_TURNS, ST_HELD_BY, ST_WORKER_PID, ST_COLUMNS
+	ST_STATE,
+	ST_SINCE,
+	ST_BROKER,
+	ST_PENDING,
+	ST_OLDEST_AGE,
+	ST_RETIRED,
+	ST_IN_FLIGHT,
+	ST_PUBLISHED,
+	ST_FAILED,
+	ST_RETURNED,
+	ST_NACKED,
+	ST_RECONNECTS,
+	ST_OVERTAKEN,
+	ST_LAG_P50,
+	ST_LAG_P95,
+	ST_LAG_P99,
+	ST_LAST_ERROR,
+	ST_LAST_ERROR_AT,
+	ST_PENDING_APPROXIMATE,
+	ST_RESENT,
+	ST_SKIPPED_TURNS,
+	ST_HELD_BY,
+	ST_WORKER_PID,
+	ST_COLUMNS
 };
 
 typedef struct StatusRow
 {
-	Datum		values[ST_COLUMNS];
-	bool		nulls[ST_COLUMNS];
+	Datum values[ST_COLUMNS];
+	bool nulls[ST_COLUMNS];
 } StatusRow;
 
 static void
@@ -71,7 +92,7 @@ set_gauge(StatusRow *row, int column, pg_atomic_uint64 *gauge)
 static void
 set_lag(StatusRow *row, int column, AcemqSlot *slot, double quantile)
 {
-	double		lag = acemq_slot_lag_quantile(slot, quantile);
+	double lag = acemq_slot_lag_quantile(slot, quantile);
 
 	if (lag >= 0)
 		set_value(row, column, Float8GetDatum(lag));
@@ -84,8 +105,8 @@ set_oldest_age(StatusRow *row, AcemqSlot *slot)
 
 	if (oldest != 0)
 		set_value(row, ST_OLDEST_AGE,
-				  DirectFunctionCall2(timestamp_mi, TimestampTzGetDatum(Max(GetCurrentTimestamp(), oldest)),
-									  TimestampTzGetDatum(oldest)));
+		          DirectFunctionCall2(timestamp_mi, TimestampTzGetDatum(Max(GetCurrentTimestamp(), oldest)),
+		                              TimestampTzGetDatum(oldest)));
 }
 
 static void
@@ -110,9 +131,9 @@ set_counters(StatusRow *row, AcemqSlot *slot)
 static void
 set_slot(StatusRow *row, AcemqSlot *slot)
 {
-	SlotTexts	texts = slot_texts(slot);
-	pid_t		worker = slot->worker_pid;
-	AcemqState	state = worker ? (AcemqState) pg_atomic_read_u32(&slot->state) : ACEMQ_STATE_STARTING;
+	SlotTexts texts = slot_texts(slot);
+	pid_t worker = slot->worker_pid;
+	AcemqState state = worker ? (AcemqState) pg_atomic_read_u32(&slot->state) : ACEMQ_STATE_STARTING;
 
 	set_text(row, ST_STATE, acemq_state_name(state));
 	set_time(row, ST_SINCE, (TimestampTz) pg_atomic_read_u64(&slot->state_since));
@@ -130,9 +151,9 @@ set_slot(StatusRow *row, AcemqSlot *slot)
 Datum
 acemq_status(PG_FUNCTION_ARGS)
 {
-	AcemqSlot  *slot = acemq_my_slot();
-	TupleDesc	desc;
-	StatusRow	row;
+	AcemqSlot *slot = acemq_my_slot();
+	TupleDesc desc;
+	StatusRow row;
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");

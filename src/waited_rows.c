@@ -30,55 +30,55 @@
 
 typedef struct IdRun
 {
-	int64		lo;
-	int64		hi;
+	int64 lo;
+	int64 hi;
 } IdRun;
 
 typedef struct Tried
 {
-	int64		id;
-	int32		attempts;
+	int64 id;
+	int32 attempts;
 } Tried;
 
 struct WaitedRows
 {
-	IdRun	   *runs;
-	int64		nruns;
-	int64		runs_size;
-	int64		first;			/* runs before this one are gone, and so is ... */
-	int64		next;			/* ... every id below this one */
-	int64		count;
-	Tried	   *tried;			/* those that had failed before we came, in order of id */
-	int64		ntried;
-	int64		tried_size;
-	uint64	   *moving;			/* hashed message ids of those with not_before: see follow_moved() */
-	int64		nmoving;
-	int64		moving_size;
-	char	   *failed_message;
-	char	   *failed_reason;
+	IdRun *runs;
+	int64 nruns;
+	int64 runs_size;
+	int64 first; /* runs before this one are gone, and so is ... */
+	int64 next;  /* ... every id below this one */
+	int64 count;
+	Tried *tried; /* those that had failed before we came, in order of id */
+	int64 ntried;
+	int64 tried_size;
+	uint64 *moving; /* hashed message ids of those with not_before: see follow_moved() */
+	int64 nmoving;
+	int64 moving_size;
+	char *failed_message;
+	char *failed_reason;
 };
 
 /* ---- reading the table in order of id ---- */
 
 typedef struct OutboxReader
 {
-	Relation	table;
-	Relation	index;
-	Snapshot	snapshot;
+	Relation table;
+	Relation index;
+	Snapshot snapshot;
 	SysScanDesc scan;
-	AttrNumber	id;
-	AttrNumber	message_id;
-	AttrNumber	attempts;
-	AttrNumber	not_before;
-	AttrNumber	retired_at;
-	AttrNumber	published_at;
+	AttrNumber id;
+	AttrNumber message_id;
+	AttrNumber attempts;
+	AttrNumber not_before;
+	AttrNumber retired_at;
+	AttrNumber published_at;
 } OutboxReader;
 
 static void
 reader_open(OutboxReader *reader, int64 from)
 {
-	Oid			schema = get_namespace_oid(ACEMQ_SCHEMA, false);
-	Oid			relid = get_relname_relid("outbox", schema);
+	Oid schema = get_namespace_oid(ACEMQ_SCHEMA, false);
+	Oid relid = get_relname_relid("outbox", schema);
 	ScanKeyData key;
 
 	reader->table = table_open(relid, AccessShareLock);
@@ -113,7 +113,7 @@ reader_value(OutboxReader *reader, HeapTuple row, AttrNumber column, bool *isnul
 static bool
 reader_is_null(OutboxReader *reader, HeapTuple row, AttrNumber column)
 {
-	bool		isnull;
+	bool isnull;
 
 	(void) reader_value(reader, row, column, &isnull);
 	return isnull;
@@ -122,7 +122,7 @@ reader_is_null(OutboxReader *reader, HeapTuple row, AttrNumber column)
 static int64
 reader_id(OutboxReader *reader, HeapTuple row)
 {
-	bool		isnull;
+	bool isnull;
 
 	return DatumGetInt64(reader_value(reader, row, reader->id, &isnull));
 }
@@ -130,7 +130,7 @@ reader_id(OutboxReader *reader, HeapTuple row)
 static int32
 reader_attempts(OutboxReader *reader, HeapTuple row)
 {
-	bool		isnull;
+	bool isnull;
 
 	return DatumGetInt32(reader_value(reader, row, reader->attempts, &isnull));
 }
@@ -138,8 +138,8 @@ reader_attempts(OutboxReader *reader, HeapTuple row)
 static bool
 reader_is_due(OutboxReader *reader, HeapTuple row, TimestampTz now)
 {
-	bool		isnull;
-	Datum		not_before = reader_value(reader, row, reader->not_before, &isnull);
+	bool isnull;
+	Datum not_before = reader_value(reader, row, reader->not_before, &isnull);
 
 	return isnull || DatumGetTimestampTz(not_before) <= now;
 }
@@ -154,8 +154,8 @@ reader_is_pending(OutboxReader *reader, HeapTuple row)
 static uint64
 reader_message_hash(OutboxReader *reader, HeapTuple row)
 {
-	bool		isnull;
-	text	   *message_id = DatumGetTextPP(reader_value(reader, row, reader->message_id, &isnull));
+	bool isnull;
+	text *message_id = DatumGetTextPP(reader_value(reader, row, reader->message_id, &isnull));
 
 	return hash_bytes_extended((const unsigned char *) VARDATA_ANY(message_id), VARSIZE_ANY_EXHDR(message_id), 0);
 }
@@ -178,19 +178,19 @@ room_for_one(void *array, int64 used, int64 *size, Size element)
 static void
 collect_one(WaitedRows *waited, int64 id, int32 attempts)
 {
-	IdRun	   *last = waited->nruns > 0 ? &waited->runs[waited->nruns - 1] : NULL;
+	IdRun *last = waited->nruns > 0 ? &waited->runs[waited->nruns - 1] : NULL;
 
 	if (last != NULL && last->hi == id - 1)
 		last->hi = id;
 	else
 	{
 		waited->runs = room_for_one(waited->runs, waited->nruns, &waited->runs_size, sizeof(IdRun));
-		waited->runs[waited->nruns++] = (IdRun) {id, id};
+		waited->runs[waited->nruns++] = (IdRun){id, id};
 	}
 	if (attempts > 0)
 	{
 		waited->tried = room_for_one(waited->tried, waited->ntried, &waited->tried_size, sizeof(Tried));
-		waited->tried[waited->ntried++] = (Tried) {id, attempts};
+		waited->tried[waited->ntried++] = (Tried){id, attempts};
 	}
 }
 
@@ -204,8 +204,8 @@ collect_moving(WaitedRows *waited, uint64 hash)
 static int
 compare_hashes(const void *a, const void *b)
 {
-	uint64		x = *(const uint64 *) a;
-	uint64		y = *(const uint64 *) b;
+	uint64 x = *(const uint64 *) a;
+	uint64 y = *(const uint64 *) b;
 
 	return (x > y) - (x < y);
 }
@@ -230,14 +230,14 @@ waited_rows_collect(void)
 	WaitedRows *waited = waited_rows_make();
 	TimestampTz now = GetCurrentTimestamp();
 	OutboxReader reader;
-	HeapTuple	row;
+	HeapTuple row;
 
 	reader_open(&reader, PG_INT64_MIN);
 	while ((row = systable_getnext_ordered(reader.scan, ForwardScanDirection)) != NULL)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!reader_is_pending(&reader, row) || !reader_is_due(&reader, row, now) ||
-			TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(row->t_data)))
+		    TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(row->t_data)))
 			continue;
 		collect_one(waited, reader_id(&reader, row), reader_attempts(&reader, row));
 		waited->count++;
@@ -261,7 +261,7 @@ waited_rows_count(const WaitedRows *waited)
 int64
 waited_rows_left(const WaitedRows *waited)
 {
-	int64		left = 0;
+	int64 left = 0;
 
 	for (int64 i = waited->first; i < waited->nruns; i++)
 		left += waited->runs[i].hi - Max(waited->runs[i].lo, waited->next) + 1;
@@ -273,8 +273,8 @@ waited_rows_left(const WaitedRows *waited)
 static int
 compare_tried(const void *a, const void *b)
 {
-	int64		x = ((const Tried *) a)->id;
-	int64		y = ((const Tried *) b)->id;
+	int64 x = ((const Tried *) a)->id;
+	int64 y = ((const Tried *) b)->id;
 
 	return (x > y) - (x < y);
 }
@@ -282,8 +282,8 @@ compare_tried(const void *a, const void *b)
 static bool
 has_failed_since(const WaitedRows *waited, int64 id, int32 attempts)
 {
-	Tried		key = {id, 0};
-	Tried	   *before;
+	Tried key = {id, 0};
+	Tried *before;
 
 	if (attempts == 0)
 		return false;
@@ -294,9 +294,9 @@ has_failed_since(const WaitedRows *waited, int64 id, int32 attempts)
 static char *
 column_text(OutboxReader *reader, HeapTuple row, const char *column)
 {
-	AttrNumber	attno = get_attnum(RelationGetRelid(reader->table), column);
-	bool		isnull;
-	Datum		value = reader_value(reader, row, attno, &isnull);
+	AttrNumber attno = get_attnum(RelationGetRelid(reader->table), column);
+	bool isnull;
+	Datum value = reader_value(reader, row, attno, &isnull);
 
 	return isnull ? NULL : TextDatumGetCString(value);
 }
@@ -322,12 +322,12 @@ static WaitedOutcome
 look(WaitedRows *waited, OutboxReader *reader, bool all)
 {
 	WaitedOutcome outcome = WAITED_GONE;
-	int64		run = waited->first;
-	HeapTuple	row;
+	int64 run = waited->first;
+	HeapTuple row;
 
 	while ((row = systable_getnext_ordered(reader->scan, ForwardScanDirection)) != NULL)
 	{
-		int64		id = reader_id(reader, row);
+		int64 id = reader_id(reader, row);
 
 		CHECK_FOR_INTERRUPTS();
 		if (!is_waited(waited, &run, id))
@@ -362,21 +362,21 @@ look(WaitedRows *waited, OutboxReader *reader, bool all)
 static bool
 follow_moved(WaitedRows *waited)
 {
-	int64		beyond = waited->runs[waited->nruns - 1].hi;
+	int64 beyond = waited->runs[waited->nruns - 1].hi;
 	OutboxReader reader;
-	HeapTuple	row;
+	HeapTuple row;
 
 	waited->nruns = waited->first = waited->ntried = 0;
 	reader_open(&reader, beyond + 1);
 	while ((row = systable_getnext_ordered(reader.scan, ForwardScanDirection)) != NULL)
 	{
-		uint64		hash = reader_message_hash(&reader, row);
+		uint64 hash = reader_message_hash(&reader, row);
 
 		CHECK_FOR_INTERRUPTS();
 		if (bsearch(&hash, waited->moving, waited->nmoving, sizeof(uint64), compare_hashes) != NULL &&
-			reader_is_null(&reader, row, reader.published_at))
+		    reader_is_null(&reader, row, reader.published_at))
 			collect_one(waited, reader_id(&reader, row),
-						reader_is_null(&reader, row, reader.retired_at) ? reader_attempts(&reader, row) : 0);
+			            reader_is_null(&reader, row, reader.retired_at) ? reader_attempts(&reader, row) : 0);
 	}
 	reader_close(&reader);
 	waited->nmoving = 0;

@@ -18,9 +18,9 @@ typedef struct WaitedRows WaitedRows;
 
 typedef enum WaitedOutcome
 {
-	WAITED_STILL,				/* at least one is still waiting */
-	WAITED_GONE,				/* all have been sent, or taken back */
-	WAITED_FAILED				/* one has failed since we began: see the two texts */
+	WAITED_STILL, /* at least one is still waiting */
+	WAITED_GONE,  /* all have been sent, or taken back */
+	WAITED_FAILED /* one has failed since we began: see the two texts */
 } WaitedOutcome;
 
 /*
@@ -41,4 +41,4 @@ extern WaitedOutcome waited_rows_look(WaitedRows *waited, bool all);
 extern const char *waited_rows_failed_message(const WaitedRows *waited);
 extern const char *waited_rows_failed_reason(const WaitedRows *waited);
 
-#endif							/* ACEMQ_WAITED_ROWS_H */
+#endif /* ACEMQ_WAITED_ROWS_H */

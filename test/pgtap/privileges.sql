@@ -33,7 +33,7 @@ SELECT set_eq($$SELECT function FROM may WHERE yes AND role = 'acemq_test_operat
                     'worker_restart'], 'an operator');
 SELECT is_empty($$SELECT function FROM may WHERE yes AND role = 'acemq_test_usage'$$, 'a role with USAGE only');
 SELECT set_eq($$SELECT function FROM may GROUP BY function HAVING NOT bool_or(yes)$$,
-              ARRAY['grant_access', 'revoke_access', '_check_schema', '_extension_created'],
+              ARRAY['grant_access', 'revoke_access', '_check_schema', '_extension_created', '_identity_insert'],
               'every other function belongs to a duty');
 SELECT set_eq($$SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'acemq'::regnamespace
                 AND has_table_privilege('acemq_test_operator', c.oid, 'SELECT') AND c.relkind <> 'S'$$,
