@@ -1,0 +1,211 @@
+"""G5 and G6: a bad record holds its lane and nobody else, costs its neighbours no attempt, and can be mended."""
+
+import pytest
+
+from checks import await_until, in_order
+
+QUICK_RETRIES = {"acemq.retry_delay": "100ms", "acemq.retry_delay_max": "200ms", "acemq.max_attempts": "3"}
+
+
+@pytest.fixture
+def quick(db):
+    """The database with retries that a test can wait for."""
+    for name, value in QUICK_RETRIES.items():
+        db.sql(f"ALTER DATABASE \"{db.name}\" SET {name} = '{value}'")
+    restart_worker(db)
+    return db
+
+
+def restart_worker(db):
+    before = db.cluster.backends("acemq worker", db.name)
+    db.sql("SELECT acemq.worker_restart()")
+    await_until(lambda: db.cluster.backends("acemq worker", db.name) not in (before, []), 15, "a new worker runs")
+    db.await_state("idle", "relaying")
+
+
+def add(db, exchange, routing_key, body="1", **options):
+    names = "".join(f", {name} => %s" for name in options)
+    return db.value(f"SELECT acemq.outbox_add(%s, %s, %s::text{names})",
+                    (exchange, routing_key, body, *options.values()))
+
+
+def attempts(db, message_id):
+    return db.value("SELECT coalesce(max(attempts), 0) FROM acemq.outbox WHERE message_id = %s", (message_id,))
+
+
+def retired(db):
+    return db.sql("SELECT message_id, attempts, last_error FROM acemq.outbox_retired ORDER BY id")
+
+
+def ids(messages):
+    return [message.properties.message_id for message in messages]
+
+
+def test_bad_among_good(db, broker):
+    """
+    A missing exchange, an unbound key, a body over the broker's limit and a bad
+    property forced into the table, all among good rows of other exchanges.
+    """
+    vhost = db.vhost
+    good = vhost.declare("good", exchange="good", binding="#")
+    other = vhost.declare("other", exchange="other", binding="#")
+    vhost.declare("bound", exchange="unbound", binding="nothing.like.it")
+    vhost.declare("big", exchange="big", binding="#")
+    vhost.declare("property", exchange="property", binding="#")
+    broker.set_max_message_size(100_000)
+    try:
+        with db.connect() as connection, connection.cursor() as cursor:
+
+            def send(exchange, key, body="1"):
+                cursor.execute("SELECT acemq.outbox_add(%s, %s, %s::text)", (exchange, key, body))
+                return cursor.fetchone()[0]
+
+            fine, bad, behind = [], {}, []
+            for round_ in range(20):
+                fine.append(send("good", "k"))
+                fine.append(send("other", "k"))
+                if round_ == 10:
+                    bad["ghost"] = send("ghost", "k")
+                    bad["unbound"] = send("unbound", "k")
+                    bad["big"] = send("big", "k", '"' + "x" * 200_000 + '"')
+                    bad["property"] = send("property", "k")
+                    cursor.execute("UPDATE acemq.outbox SET expiration = 99999999999999 WHERE message_id = %s",
+                                   (bad["property"],))
+                    behind = [send(lane, "k", str(n)) for n in range(3) for lane in ("ghost", "unbound", "big", "property")]
+        await_until(lambda: all(attempts(db, one) >= 2 for one in bad.values()), 30, "every bad row was tried twice")
+        arrived = set(ids(vhost.drain(good))) | set(ids(vhost.drain(other)))
+        assert arrived == set(fine)
+
+        words = dict(db.sql("SELECT exchange, last_error FROM acemq.outbox WHERE message_id = ANY(%s)",
+                            (list(bad.values()),)))
+        assert "404" in words["ghost"] or "NOT_FOUND" in words["ghost"]
+        assert "312" in words["unbound"] and "NO_ROUTE" in words["unbound"]
+        assert "max size" in words["big"] or "larger" in words["big"], words["big"]
+        assert "PRECONDITION_FAILED" in words["property"], words["property"]
+        assert db.value("SELECT max(attempts) FROM acemq.outbox WHERE message_id = ANY(%s)", (behind,)) == 0
+        assert db.value("SELECT count(*) FROM acemq.outbox") == len(bad) + len(behind)
+
+        # Mended: each lane goes out in order.
+        vhost.declare("ghosts", exchange="ghost", binding="#")
+        with vhost.channel() as channel:
+            channel.queue_bind("bound", "unbound", "#")
+        broker.set_max_message_size(1_000_000)
+        db.sql("UPDATE acemq.outbox SET expiration = NULL WHERE message_id = %s", (bad["property"],))
+        for queue, lane in (("ghosts", "ghost"), ("bound", "unbound"), ("big", "big"), ("property", "property")):
+            messages = vhost.drain(queue, 4, timeout=60)
+            assert ids(messages) == [bad[lane], *behind[["ghost", "unbound", "big", "property"].index(lane)::4]]
+        db.sql("SELECT acemq.outbox_sweep()")
+    finally:
+        broker.set_max_message_size(134_217_728)
+
+
+def test_retire_release_discard(quick):
+    """The last attempt retires the record; later rows of its lane go on; it comes back or goes by hand."""
+    db, vhost = quick, quick.vhost
+    queue = vhost.declare("events", exchange="orders", binding="good")
+    bad = [add(db, "orders", "bad", str(n)) for n in range(2)]
+    good = add(db, "orders", "good")
+    await_until(lambda: [row[0] for row in retired(db)] == bad, 30, "both bad records are retired")
+    assert all(tries == 3 and "NO_ROUTE" in error for _, tries, error in retired(db))
+    assert ids(vhost.drain(queue, 1)) == [good]
+    assert db.status()["retired"] == 2
+
+    assert db.value("SELECT acemq.outbox_discard(%s, 'test')", (bad[1],)) is True
+    assert db.value("SELECT acemq.outbox_release('no such id')") is False
+    vhost.declare("events", exchange="orders", binding="bad")
+    assert db.value("SELECT acemq.outbox_release(%s)", (bad[0],)) is True
+    assert ids(vhost.drain(queue, 1)) == [bad[0]]
+    await_until(lambda: db.value("SELECT count(*) FROM acemq.outbox") == 0, 10, "the outbox is empty")
+    assert db.status()["retired"] == 0
+
+
+def test_release_all_of_an_exchange(quick):
+    """What a deploy in the wrong order has retired is sent with one call."""
+    db, vhost = quick, quick.vhost
+    lost = [add(db, "late", "k", str(n)) for n in range(3)]
+    await_until(lambda: len(retired(db)) == 3, 60, "all are retired")
+    queue = vhost.declare("late", exchange="late", binding="#")
+    assert db.value("SELECT acemq.outbox_release_all('other')") == 0
+    assert db.value("SELECT acemq.outbox_release_all('late')") == 3
+    assert ids(vhost.drain(queue, 3)) == lost
+
+
+def test_ordering_key_is_strict(quick):
+    """A failed row holds its key and not the others; order within each key is kept through failures and retirement."""
+    db, vhost = quick, quick.vhost
+    queue = vhost.declare("events", exchange="orders", binding="ok")
+    first = add(db, "orders", "nowhere", '"A"', ordering_key="key-7")
+    others = []
+    with db.connect() as connection, connection.cursor() as cursor:
+        for n in range(300):
+            cursor.execute("SELECT acemq.outbox_add('orders', 'ok', %s::text, ordering_key => %s)",
+                           (str(n), f"key-{n % 10}"))
+            others.append(cursor.fetchone()[0])
+    messages = vhost.drain(queue, 270)
+    assert not {m.properties.message_id for m in messages} & {one for n, one in enumerate(others) if n % 10 == 7}
+    messages += vhost.drain(queue, 30, timeout=60)
+    assert [row[0] for row in retired(db)] == [first]
+    for key in range(10):
+        in_order([int(message.body) for message in messages if int(message.body) % 10 == key])
+    assert len(set(ids(messages))) == 300
+
+
+def test_pipelined_lane_keeps_order(db):
+    """Without failures a lane of thousands of rows arrives in the order it was added."""
+    queue = db.vhost.declare("events", exchange="orders", binding="#")
+    db.sql("SELECT count(acemq.outbox_add('orders', 'k', n::text)) FROM generate_series(1, 5000) n")
+    with db.vhost.collect(queue) as collector:
+        messages = collector.wait(5000, 60)
+    assert [int(message.body) for message in messages] == list(range(1, 5001))
+
+
+def test_nack_counts_an_attempt(db):
+    """A full queue that rejects: the broker's refusal is pinned on the row."""
+    db.vhost.declare("full", exchange="orders", binding="#", x_max_length=1, x_overflow="reject-publish")
+    first, second = add(db, "orders", "k"), add(db, "orders", "k")
+    await_until(lambda: attempts(db, second) >= 1, 20, "the second row was refused")
+    assert "nack" in db.value("SELECT last_error FROM acemq.outbox WHERE message_id = %s", (second,))
+    assert ids(db.vhost.drain("full", 1)) == [first]
+    assert ids(db.vhost.drain("full", 1, timeout=60)) == [second]
+
+
+def test_sweep_tells(quick):
+    """outbox_sweep returns what it waited for, and raises as soon as one of those rows fails."""
+    db = quick
+    db.vhost.declare("events", exchange="orders", binding="good")
+    add(db, "orders", "good")
+    assert db.value("SELECT acemq.outbox_sweep()") in (0, 1)
+    add(db, "orders", "bad")
+    with pytest.raises(Exception) as raised:
+        db.sql("SELECT acemq.outbox_sweep('20 s')")
+    assert raised.value.pgcode == "AQ005"
+    assert "NO_ROUTE" in str(raised.value)
+
+
+def test_cancel(quick):
+    """A row that waits behind a failed one can be cancelled; one that is gone cannot."""
+    db, vhost = quick, quick.vhost
+    queue = vhost.declare("events", exchange="orders", binding="good")
+    sent = add(db, "orders", "good")
+    assert ids(vhost.drain(queue, 1)) == [sent]
+    assert db.value("SELECT acemq.outbox_cancel(%s)", (sent,)) is False
+    add(db, "orders", "bad")
+    waiting = [add(db, "orders", "good", str(n)) for n in range(3)]
+    await_until(lambda: db.value("SELECT max(attempts) FROM acemq.outbox") >= 1, 10, "the bad row has failed")
+    await_until(lambda: db.value("SELECT acemq.outbox_cancel(%s)", (waiting[1],)), 10, "the row is cancelled")
+    assert ids(vhost.drain(queue, 2, timeout=60)) == [waiting[0], waiting[2]]
+
+
+def test_not_before(db):
+    """A row waits until it is due, holds nobody meanwhile, and can be cancelled until then."""
+    queue = db.vhost.declare("events", exchange="orders", binding="#")
+    late = db.value("SELECT acemq.outbox_add('orders', 'k', '1', not_before => clock_timestamp() + interval '1.5 s')")
+    never = db.value("SELECT acemq.outbox_add('orders', 'k', '2', not_before => clock_timestamp() + interval '1.5 s')")
+    now = add(db, "orders", "k")
+    assert db.value("SELECT acemq.outbox_cancel(%s)", (never,)) is True
+    assert ids(db.vhost.drain(queue, 1)) == [now]
+    due = db.value("SELECT not_before FROM acemq.outbox WHERE message_id = %s", (late,))
+    assert ids(db.vhost.drain(queue, 1)) == [late]
+    assert db.value("SELECT clock_timestamp() >= %s", (due,))
+    db.sql("SELECT acemq.outbox_sweep()")
+    assert db.vhost.drain(queue) == []
