@@ -23,7 +23,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-dlist_head	databases = DLIST_STATIC_INIT(databases);
+dlist_head databases = DLIST_STATIC_INIT(databases);
 
 /* datconnlimit of a database whose DROP was interrupted; older minor releases do not name it. */
 #define CONNLIMIT_OF_INVALID (-2)
@@ -35,7 +35,7 @@ bool
 databases_scan(void)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	bool		locked;
+	bool locked;
 
 	StartTransactionCommand();
 	(void) GetTransactionSnapshot();
@@ -50,18 +50,18 @@ databases_scan(void)
 static void
 read_pg_database(void)
 {
-	Relation	rel = table_open(DatabaseRelationId, NoLock);
+	Relation rel = table_open(DatabaseRelationId, NoLock);
 	TableScanDesc scan = table_beginscan_catalog(rel, 0, NULL);
-	HeapTuple	tuple;
-	dlist_iter	iter;
+	HeapTuple tuple;
+	dlist_iter iter;
 
-	dlist_foreach(iter, &databases)
+	dlist_foreach (iter, &databases)
 		dlist_container(Database, node, iter.cur)->listed = false;
 
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
 	{
 		Form_pg_database row = (Form_pg_database) GETSTRUCT(tuple);
-		Database   *database;
+		Database *database;
 
 		if (!may_connect(row))
 			continue;
@@ -86,11 +86,11 @@ may_connect(Form_pg_database row)
 Database *
 databases_find(Oid oid)
 {
-	dlist_iter	iter;
+	dlist_iter iter;
 
-	dlist_foreach(iter, &databases)
+	dlist_foreach (iter, &databases)
 	{
-		Database   *database = dlist_container(Database, node, iter.cur);
+		Database *database = dlist_container(Database, node, iter.cur);
 
 		if (database->oid == oid)
 			return database;
@@ -101,7 +101,7 @@ databases_find(Oid oid)
 Database *
 databases_add(Oid oid, const char *name)
 {
-	Database   *database = MemoryContextAllocZero(TopMemoryContext, sizeof(Database));
+	Database *database = MemoryContextAllocZero(TopMemoryContext, sizeof(Database));
 
 	database->oid = oid;
 	strlcpy(database->name, name, NAMEDATALEN);

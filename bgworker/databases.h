@@ -15,34 +15,34 @@
 /* The states and what leads from one to the other are drawn in bgworker/README.md. */
 typedef enum DatabaseState
 {
-	DATABASE_DUE,				/* a worker is to be started at start_at */
-	DATABASE_LAUNCHED,			/* the server was asked for a worker, which has not been seen to end */
-	DATABASE_ABSENT,			/* no extension there: until somebody says that there is */
-	DATABASE_OVER_LIMIT			/* extension is there, but acemq.max_databases others are served */
+	DATABASE_DUE,       /* a worker is to be started at start_at */
+	DATABASE_LAUNCHED,  /* the server was asked for a worker, which has not been seen to end */
+	DATABASE_ABSENT,    /* no extension there: until somebody says that there is */
+	DATABASE_OVER_LIMIT /* extension is there, but acemq.max_databases others are served */
 } DatabaseState;
 
 typedef struct Database
 {
-	dlist_node	node;
-	Oid			oid;
-	char		name[NAMEDATALEN];
-	bool		listed;			/* in pg_database and open to connections when last looked */
-	bool		held;			/* somebody wants it for himself: as of the last turn */
+	dlist_node node;
+	Oid oid;
+	char name[NAMEDATALEN];
+	bool listed; /* in pg_database and open to connections when last looked */
+	bool held;   /* somebody wants it for himself: as of the last turn */
 	DatabaseState state;
-	AcemqSlot  *slot;			/* NULL: none */
+	AcemqSlot *slot; /* NULL: none */
 
 	/* while a worker is launched */
 	BackgroundWorkerHandle *handle; /* NULL: an earlier launcher started it */
-	pid_t		adopted_pid;	/* then: its process id as far as known */
+	pid_t adopted_pid;              /* then: its process id as far as known */
 	TimestampTz launched_at;
-	bool		stopping;		/* it was told to end */
-	bool		asked_again;	/* somebody asked for a worker meanwhile: its finding may be out of date */
+	bool stopping;    /* it was told to end */
+	bool asked_again; /* somebody asked for a worker meanwhile: its finding may be out of date */
 
 	/* while due */
 	TimestampTz start_at;
-	int			young_deaths;	/* errors in a row that came soon after a start */
+	int young_deaths; /* errors in a row that came soon after a start */
 
-	bool		limit_reported;
+	bool limit_reported;
 } Database;
 
 /* In the order of pg_database; entries live in TopMemoryContext. */
@@ -58,4 +58,4 @@ extern Database *databases_find(Oid oid);
 extern Database *databases_add(Oid oid, const char *name);
 extern void databases_remove(Database *database);
 
-#endif							/* ACEMQ_DATABASES_H */
+#endif /* ACEMQ_DATABASES_H */

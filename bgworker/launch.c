@@ -30,9 +30,9 @@ static bool adopted_is_running(Database *database);
 LaunchResult
 launch_worker(Database *database, TimestampTz now)
 {
-	bool		was_assigned = database->slot != NULL;
-	AcemqSlot  *slot = slot_begin_launch(database->oid);
-	bool		on_request;
+	bool was_assigned = database->slot != NULL;
+	AcemqSlot *slot = slot_begin_launch(database->oid);
+	bool on_request;
 
 	if (slot == NULL)
 		return LAUNCH_NOT_NOW;
@@ -74,7 +74,7 @@ register_worker(Database *database)
 int
 launch_count_probes(void)
 {
-	int			count = 0;
+	int count = 0;
 
 	LWLockAcquire(acemq_shared->lock, LW_SHARED);
 	for (int i = 0; i < acemq_shared->nslots; i++)
@@ -87,7 +87,7 @@ launch_count_probes(void)
 bool
 launch_is_running(Database *database)
 {
-	pid_t		pid;
+	pid_t pid;
 
 	if (database->handle == NULL)
 		return adopted_is_running(database);
@@ -99,7 +99,7 @@ launch_is_running(Database *database)
 static bool
 adopted_is_running(Database *database)
 {
-	pid_t		pid;
+	pid_t pid;
 
 	LWLockAcquire(acemq_shared->lock, LW_SHARED);
 	pid = database->slot->worker_pid;
@@ -154,8 +154,8 @@ launch_adopt_workers(void)
 {
 	for (int i = 0; i < acemq_shared->nslots; i++)
 	{
-		AcemqSlot  *slot = &acemq_shared->slots[i];
-		Database   *database;
+		AcemqSlot *slot = &acemq_shared->slots[i];
+		Database *database;
 
 		if (!OidIsValid(slot->database))
 			continue;

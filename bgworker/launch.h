@@ -11,15 +11,15 @@
 
 typedef enum LaunchResult
 {
-	LAUNCH_DONE,				/* DATABASE_LAUNCHED now */
-	LAUNCH_NOT_NOW,				/* held, or all slots are taken */
-	LAUNCH_EXHAUSTED			/* max_worker_processes is reached */
+	LAUNCH_DONE,     /* DATABASE_LAUNCHED now */
+	LAUNCH_NOT_NOW,  /* held, or all slots are taken */
+	LAUNCH_EXHAUSTED /* max_worker_processes is reached */
 } LaunchResult;
 
 extern LaunchResult launch_worker(Database *database, TimestampTz now);
 
 /* Workers that have not yet reported whether there is an extension. */
-extern int	launch_count_probes(void);
+extern int launch_count_probes(void);
 
 extern bool launch_is_running(Database *database);
 /* Sends SIGTERM, once per worker. */
@@ -30,4 +30,4 @@ extern void launch_forget(Database *database);
 /* At the start of a launcher: the workers that outlived an earlier one. */
 extern void launch_adopt_workers(void);
 
-#endif							/* ACEMQ_LAUNCH_H */
+#endif /* ACEMQ_LAUNCH_H */

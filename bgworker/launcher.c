@@ -44,9 +44,9 @@
 #define WATCH_INTERVAL_MS 200
 
 /* A worker that ends in error sooner than this is started again with growing delay. */
-#define YOUNG_MS 60000
+#define YOUNG_MS       60000
 #define FIRST_DELAY_MS 1000
-#define LAST_DELAY_MS 30000
+#define LAST_DELAY_MS  30000
 
 static TimestampTz now;
 static TimestampTz next_scan = 0;
@@ -133,14 +133,14 @@ launcher_turn(void)
 static bool
 note_holds(void)
 {
-	bool		some_ended = false;
-	dlist_iter	iter;
+	bool some_ended = false;
+	dlist_iter iter;
 
 	LWLockAcquire(acemq_shared->lock, LW_SHARED);
-	dlist_foreach(iter, &databases)
+	dlist_foreach (iter, &databases)
 	{
-		Database   *database = dlist_container(Database, node, iter.cur);
-		bool		was_held = database->held;
+		Database *database = dlist_container(Database, node, iter.cur);
+		bool was_held = database->held;
 
 		database->held = acemq_is_held(database->oid);
 		some_ended |= was_held && !database->held;
@@ -159,9 +159,9 @@ wake_by(TimestampTz when)
 static void
 take_requests(void)
 {
-	Oid			requests[ACEMQ_REQUESTS];
-	int			count;
-	dlist_iter	iter;
+	Oid requests[ACEMQ_REQUESTS];
+	int count;
+	dlist_iter iter;
 
 	SpinLockAcquire(&acemq_shared->request_mutex);
 	count = acemq_shared->nrequests;
@@ -171,13 +171,13 @@ take_requests(void)
 
 	if (count > ACEMQ_REQUESTS)
 	{
-		dlist_foreach(iter, &databases)
+		dlist_foreach (iter, &databases)
 			wanted(dlist_container(Database, node, iter.cur));
 		return;
 	}
 	for (int i = 0; i < count; i++)
 	{
-		Database   *database = databases_find(requests[i]);
+		Database *database = databases_find(requests[i]);
 
 		if (database != NULL)
 			wanted(database);
@@ -201,7 +201,7 @@ attend_all(void)
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify(iter, &databases)
+	dlist_foreach_modify (iter, &databases)
 		attend(dlist_container(Database, node, iter.cur));
 }
 
@@ -232,9 +232,9 @@ attend(Database *database)
 static void
 worker_ended(Database *database)
 {
-	bool		on_request;
+	bool on_request;
 	AcemqFinding finding = slot_end_launch(database->slot, &on_request);
-	bool		asked_again = database->asked_again;
+	bool asked_again = database->asked_again;
 
 	launch_forget(database);
 	database->start_at = now;
@@ -272,7 +272,7 @@ worker_ended(Database *database)
 static void
 died(Database *database, bool on_request)
 {
-	int64		delay_ms = 0;
+	int64 delay_ms = 0;
 
 	if (on_request)
 		return;
@@ -284,10 +284,9 @@ died(Database *database, bool on_request)
 	database->start_at = TimestampTzPlusMilliseconds(now, delay_ms);
 
 	if (delay_ms > 0)
-		ereport(LOG,
-				(errmsg("acemq worker of database \"%s\" ended %d times in a row soon after its start",
-						database->name, database->young_deaths),
-				 errdetail("It is started again in %d s.", (int) (delay_ms / 1000))));
+		ereport(LOG, (errmsg("acemq worker of database \"%s\" ended %d times in a row soon after its start",
+		                     database->name, database->young_deaths),
+		              errdetail("It is started again in %d s.", (int) (delay_ms / 1000))));
 }
 
 /* Once for each database and each time it loses its seat. */
@@ -298,10 +297,10 @@ report_over_limit(Database *database)
 		return;
 	database->limit_reported = true;
 	ereport(WARNING,
-			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("more databases have the extension \"acemq\" than \"acemq.max_databases\" allows"),
-			 errdetail("Messages in database \"%s\" wait until there is room.", database->name),
-			 errhint("Increase \"acemq.max_databases\", which is %d, and restart the server.", acemq_max_databases)));
+	        (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+	         errmsg("more databases have the extension \"acemq\" than \"acemq.max_databases\" allows"),
+	         errdetail("Messages in database \"%s\" wait until there is room.", database->name),
+	         errhint("Increase \"acemq.max_databases\", which is %d, and restart the server.", acemq_max_databases)));
 }
 
 static void
@@ -320,15 +319,15 @@ give_up_slot(Database *database)
 static void
 start_due_workers(void)
 {
-	int			probes = launch_count_probes();
-	bool		all_tried = true;
-	Database   *refused = NULL;
-	dlist_iter	iter;
+	int probes = launch_count_probes();
+	bool all_tried = true;
+	Database *refused = NULL;
+	dlist_iter iter;
 
-	dlist_foreach(iter, &databases)
+	dlist_foreach (iter, &databases)
 	{
-		Database   *database = dlist_container(Database, node, iter.cur);
-		bool		is_probe = database->slot == NULL;
+		Database *database = dlist_container(Database, node, iter.cur);
+		bool is_probe = database->slot == NULL;
 
 		if (database->state != DATABASE_DUE || database->held)
 			continue;
@@ -366,7 +365,7 @@ start_due_workers(void)
 static void
 report_exhaustion(Database *refused)
 {
-	bool		exhausted = refused != NULL;
+	bool exhausted = refused != NULL;
 
 	if (exhausted)
 		wake_by(TimestampTzPlusMilliseconds(now, RETRY_INTERVAL_MS));
@@ -376,10 +375,11 @@ report_exhaustion(Database *refused)
 
 	if (exhausted)
 		ereport(WARNING,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("no background worker is free for the acemq worker of database \"%s\"", refused->name),
-				 errdetail("Nothing is relayed there.  It is tried again every %d s.", RETRY_INTERVAL_MS / 1000),
-				 errhint("Increase \"max_worker_processes\" and restart the server: acemq takes one for its launcher, one for each database with the extension, and one more to look into other databases.")));
+		        (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+		         errmsg("no background worker is free for the acemq worker of database \"%s\"", refused->name),
+		         errdetail("Nothing is relayed there.  It is tried again every %d s.", RETRY_INTERVAL_MS / 1000),
+		         errhint("Increase \"max_worker_processes\" and restart the server: acemq takes one for its launcher, "
+		                 "one for each database with the extension, and one more to look into other databases.")));
 	else
 		ereport(LOG, (errmsg("background workers for acemq are free again")));
 }

@@ -12,4 +12,4 @@
 /* Entry point of the process; src/acemq.c registers it by name. */
 extern PGDLLEXPORT void acemq_launcher_main(Datum arg);
 
-#endif							/* ACEMQ_LAUNCHER_H */
+#endif /* ACEMQ_LAUNCHER_H */

@@ -26,55 +26,55 @@ typedef struct Setting
 } Setting;
 
 static const Setting settings[] = {
-	{"role", "none"},
-	{"search_path", ""},
-	{"session_replication_role", "origin"},
-	{"TimeZone", "UTC"},
-	{"DateStyle", "ISO"},
-	{"IntervalStyle", "postgres"},
-	{"bytea_output", "hex"},
-	{"extra_float_digits", "1"},
+    {"role", "none"},
+    {"search_path", ""},
+    {"session_replication_role", "origin"},
+    {"TimeZone", "UTC"},
+    {"DateStyle", "ISO"},
+    {"IntervalStyle", "postgres"},
+    {"bytea_output", "hex"},
+    {"extra_float_digits", "1"},
 
-	/* Locks are taken conditionally; what is left (of tuples, of catalogs) may not keep us waiting. */
-	{"lock_timeout", "5ms"},
-	{"statement_timeout", "0"},
-	{"idle_in_transaction_session_timeout", "0"},
-	{"idle_session_timeout", "0"},
-	{"transaction_timeout", "0"},
+    /* Locks are taken conditionally; what is left (of tuples, of catalogs) may not keep us waiting. */
+    {"lock_timeout", "5ms"},
+    {"statement_timeout", "0"},
+    {"idle_in_transaction_session_timeout", "0"},
+    {"idle_session_timeout", "0"},
+    {"transaction_timeout", "0"},
 
-	{"default_transaction_isolation", "read committed"},
-	{"default_transaction_read_only", "off"},
-	{"default_transaction_deferrable", "off"},
+    {"default_transaction_isolation", "read committed"},
+    {"default_transaction_read_only", "off"},
+    {"default_transaction_deferrable", "off"},
 
-	/* Durable here, but no waiting for a standby: the relay looks itself how far that one is. */
-	{"synchronous_commit", "local"},
-	{"zero_damaged_pages", "off"},
+    /* Durable here, but no waiting for a standby: the relay looks itself how far that one is. */
+    {"synchronous_commit", "local"},
+    {"zero_damaged_pages", "off"},
 
-	{"plan_cache_mode", "force_generic_plan"},
-	{"jit", "off"},
-	{"max_parallel_workers_per_gather", "0"},
-	{"force_parallel_mode", "off"},
-	{"debug_parallel_query", "off"},
+    {"plan_cache_mode", "force_generic_plan"},
+    {"jit", "off"},
+    {"max_parallel_workers_per_gather", "0"},
+    {"force_parallel_mode", "off"},
+    {"debug_parallel_query", "off"},
 
-	/*
+    /*
 	 * Our tables go from empty to millions of rows and back while their
 	 * statistics say something else, and our plans are kept: every statement is
 	 * written for an index that gives its order, so nothing else is to be
 	 * considered.
 	 */
-	{"enable_seqscan", "off"},
-	{"enable_bitmapscan", "off"},
-	{"enable_sort", "off"},
-	{"enable_indexscan", "on"},
-	{"enable_indexonlyscan", "on"},
-	{"enable_tidscan", "on"},
-	{"enable_incremental_sort", "on"},
-	{"enable_hashagg", "on"},
-	{"enable_hashjoin", "on"},
-	{"enable_mergejoin", "on"},
-	{"enable_nestloop", "on"},
-	{"enable_material", "on"},
-	{"enable_memoize", "on"},
+    {"enable_seqscan", "off"},
+    {"enable_bitmapscan", "off"},
+    {"enable_sort", "off"},
+    {"enable_indexscan", "on"},
+    {"enable_indexonlyscan", "on"},
+    {"enable_tidscan", "on"},
+    {"enable_incremental_sort", "on"},
+    {"enable_hashagg", "on"},
+    {"enable_hashjoin", "on"},
+    {"enable_mergejoin", "on"},
+    {"enable_nestloop", "on"},
+    {"enable_material", "on"},
+    {"enable_memoize", "on"},
 };
 
 /* Not every version of the server knows every one of them. */

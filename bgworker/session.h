@@ -10,4 +10,4 @@
 /* Overrides what ALTER DATABASE, ALTER ROLE or the configuration file says.  After the connection is made. */
 extern void session_fix_settings(void);
 
-#endif							/* ACEMQ_SESSION_H */
+#endif /* ACEMQ_SESSION_H */

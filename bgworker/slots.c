@@ -21,13 +21,13 @@ static AcemqSlot *attached = NULL;
 static volatile sig_atomic_t end_was_requested = false;
 
 static AcemqSlot *free_slot_for(Oid database);
-static int	count_served(void);
+static int count_served(void);
 static void detach(int code, Datum arg);
 
 AcemqSlot *
 slot_begin_launch(Oid database)
 {
-	AcemqSlot  *slot = NULL;
+	AcemqSlot *slot = NULL;
 
 	LWLockAcquire(acemq_shared->lock, LW_EXCLUSIVE);
 	if (!acemq_is_held(database))
@@ -53,7 +53,7 @@ free_slot_for(Oid database)
 {
 	for (int i = 0; i < acemq_shared->nslots; i++)
 	{
-		AcemqSlot  *slot = &acemq_shared->slots[i];
+		AcemqSlot *slot = &acemq_shared->slots[i];
 
 		if (!OidIsValid(slot->database))
 		{
@@ -97,7 +97,7 @@ slot_free(AcemqSlot *slot)
 bool
 slot_seat_is_free(void)
 {
-	bool		result;
+	bool result;
 
 	LWLockAcquire(acemq_shared->lock, LW_SHARED);
 	result = count_served() < acemq_max_databases;
@@ -108,7 +108,7 @@ slot_seat_is_free(void)
 static int
 count_served(void)
 {
-	int			count = 0;
+	int count = 0;
 
 	for (int i = 0; i < acemq_shared->nslots; i++)
 		if (OidIsValid(acemq_shared->slots[i].database) && acemq_shared->slots[i].finding == ACEMQ_FOUND_SERVED)
@@ -124,7 +124,7 @@ count_served(void)
 AcemqSlot *
 slot_attach(Oid database)
 {
-	AcemqSlot  *slot;
+	AcemqSlot *slot;
 
 	before_shmem_exit(detach, (Datum) 0);
 
@@ -151,7 +151,7 @@ slot_attach(Oid database)
 static void
 detach(int code, Datum arg)
 {
-	AcemqSlot  *slot = attached;
+	AcemqSlot *slot = attached;
 
 	if (slot != NULL)
 	{

@@ -37,4 +37,4 @@ extern void slot_report(AcemqSlot *slot, AcemqFinding finding);
 /* The extension is here: take one of the seats.  False: all are taken (and that is reported). */
 extern bool slot_take_seat(AcemqSlot *slot);
 
-#endif							/* ACEMQ_SLOTS_H */
+#endif /* ACEMQ_SLOTS_H */

@@ -28,13 +28,13 @@
 
 typedef struct SocketIdentity
 {
-	pgsocket	fd;
-	ino_t		inode;
+	pgsocket fd;
+	ino_t inode;
 } SocketIdentity;
 
 static WaitEventSet *events = NULL;
 static SocketIdentity watched;
-static int	socket_position;
+static int socket_position;
 static uint32 socket_interest;
 
 static SocketIdentity identify(pgsocket socket);
@@ -45,9 +45,9 @@ void
 wait_for_work(pgsocket socket, bool want_write, TimestampTz until)
 {
 	SocketIdentity now_watched = identify(socket);
-	uint32		interest = WL_SOCKET_READABLE | (want_write ? WL_SOCKET_WRITEABLE : 0);
-	long		timeout = until == 0 ? MAX_SLEEP_MS : TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
-	WaitEvent	occurred;
+	uint32 interest = WL_SOCKET_READABLE | (want_write ? WL_SOCKET_WRITEABLE : 0);
+	long timeout = until == 0 ? MAX_SLEEP_MS : TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
+	WaitEvent occurred;
 
 	if (events == NULL || watched.fd != now_watched.fd || watched.inode != now_watched.inode)
 		build_events(now_watched, interest);
@@ -58,7 +58,7 @@ wait_for_work(pgsocket socket, bool want_write, TimestampTz until)
 	}
 
 	if (WaitEventSetWait(events, Min(timeout, MAX_SLEEP_MS), &occurred, 1, wait_event()) > 0 &&
-		(occurred.events & WL_LATCH_SET) != 0)
+	    (occurred.events & WL_LATCH_SET) != 0)
 		ResetLatch(MyLatch);
 }
 

@@ -19,4 +19,4 @@
  */
 extern void wait_for_work(pgsocket socket, bool want_write, TimestampTz until);
 
-#endif							/* ACEMQ_WAIT_H */
+#endif /* ACEMQ_WAIT_H */

@@ -47,8 +47,8 @@ static bool told_to_leave(AcemqSlot *slot);
 void
 acemq_worker_main(Datum arg)
 {
-	Oid			database = DatumGetObjectId(arg);
-	AcemqSlot  *slot;
+	Oid database = DatumGetObjectId(arg);
+	AcemqSlot *slot;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, handle_sigterm);
@@ -81,7 +81,7 @@ acemq_worker_main(Datum arg)
 static void
 handle_sigterm(SIGNAL_ARGS)
 {
-	int			saved_errno = errno;
+	int saved_errno = errno;
 
 	slot_note_request();
 	link_kick();
@@ -114,8 +114,7 @@ find_extension(AcemqSlot *slot)
 				slot_report(slot, ACEMQ_FOUND_BUSY);
 				break;
 		}
-		wait_for_work(PGINVALID_SOCKET, false,
-					  TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOOK_AGAIN_MS));
+		wait_for_work(PGINVALID_SOCKET, false, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOOK_AGAIN_MS));
 	}
 	return false;
 }
@@ -126,18 +125,18 @@ report_other_version(AcemqSlot *slot)
 	if (pg_atomic_read_u32(&slot->state) == ACEMQ_STATE_NEEDS_RESTART)
 		return;
 	acemq_slot_set_state(slot, ACEMQ_STATE_NEEDS_RESTART);
-	ereport(WARNING,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("the SQL objects of extension \"acemq\" do not fit the library, which is of version %s",
-					ACEMQ_VERSION),
-			 errdetail("Nothing is relayed."),
-			 errhint("Run ALTER EXTENSION acemq UPDATE in this database, or restart the server if the library is the older one.")));
+	ereport(WARNING, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+	                  errmsg("the SQL objects of extension \"acemq\" do not fit the library, which is of version %s",
+	                         ACEMQ_VERSION),
+	                  errdetail("Nothing is relayed."),
+	                  errhint("Run ALTER EXTENSION acemq UPDATE in this database, or restart the server if the library "
+	                          "is the older one.")));
 }
 
 static void
 serve(AcemqSlot *slot)
 {
-	Relay	   *relay = relay_create(TopMemoryContext, slot);
+	Relay *relay = relay_create(TopMemoryContext, slot);
 
 	while (!told_to_leave(slot))
 	{

@@ -12,4 +12,4 @@
 /* Entry point of the process; the argument is the database's oid. */
 extern PGDLLEXPORT void acemq_worker_main(Datum arg);
 
-#endif							/* ACEMQ_WORKER_H */
+#endif /* ACEMQ_WORKER_H */

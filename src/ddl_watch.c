@@ -54,10 +54,10 @@ static bool databases_changed = false;
 static bool extension_changed = false;
 
 static void watch_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, ProcessUtilityContext context,
-						  ParamListInfo params, QueryEnvironment *environment, DestReceiver *dest,
-						  QueryCompletion *completion);
-static Oid	database_in_the_way(Node *statement);
-static Oid	template_of(const CreatedbStmt *statement);
+                          ParamListInfo params, QueryEnvironment *environment, DestReceiver *dest,
+                          QueryCompletion *completion);
+static Oid database_in_the_way(Node *statement);
+static Oid template_of(const CreatedbStmt *statement);
 static bool has_option(List *options, const char *name);
 static void clear_the_way(Oid database);
 static bool worker_is_there(Oid database);
@@ -79,7 +79,7 @@ ddl_watch_init(void)
 
 static void
 watch_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, ProcessUtilityContext context,
-			  ParamListInfo params, QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
+              ParamListInfo params, QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
 {
 	ProcessUtility_hook_type next = previous_hook ? previous_hook : standard_ProcessUtility;
 
@@ -95,7 +95,7 @@ watch_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, Proces
 		case T_AlterExtensionStmt:
 			if (!RecoveryInProgress())
 			{
-				Oid			database = database_in_the_way(pstmt->utilityStmt);
+				Oid database = database_in_the_way(pstmt->utilityStmt);
 
 				databases_changed |= changes_databases(pstmt->utilityStmt);
 				extension_changed |= changes_extension(pstmt->utilityStmt);
@@ -117,14 +117,13 @@ static Oid
 database_in_the_way(Node *statement)
 {
 	const char *name = NULL;
-	Oid			database;
+	Oid database;
 
 	if (IsA(statement, CreatedbStmt))
 		return template_of((CreatedbStmt *) statement);
 	else if (IsA(statement, DropdbStmt))
 		name = ((DropdbStmt *) statement)->dbname;
-	else if (IsA(statement, AlterDatabaseStmt) &&
-			 has_option(((AlterDatabaseStmt *) statement)->options, "tablespace"))
+	else if (IsA(statement, AlterDatabaseStmt) && has_option(((AlterDatabaseStmt *) statement)->options, "tablespace"))
 		name = ((AlterDatabaseStmt *) statement)->dbname;
 	else if (IsA(statement, RenameStmt) && ((RenameStmt *) statement)->renameType == OBJECT_DATABASE)
 	{
@@ -141,14 +140,14 @@ static Oid
 template_of(const CreatedbStmt *statement)
 {
 	const char *name = "template1";
-	ListCell   *cell;
-	Oid			database;
-	HeapTuple	tuple;
-	bool		allowed;
+	ListCell *cell;
+	Oid database;
+	HeapTuple tuple;
+	bool allowed;
 
-	foreach(cell, statement->options)
+	foreach (cell, statement->options)
 	{
-		DefElem    *option = lfirst(cell);
+		DefElem *option = lfirst(cell);
 
 		if (strcmp(option->defname, "template") == 0 && option->arg != NULL)
 			name = defGetString(option);
@@ -159,7 +158,7 @@ template_of(const CreatedbStmt *statement)
 	if (!HeapTupleIsValid(tuple))
 		return InvalidOid;
 	allowed = have_createdb_privilege() &&
-		(((Form_pg_database) GETSTRUCT(tuple))->datistemplate || compat_owns_database(database));
+	          (((Form_pg_database) GETSTRUCT(tuple))->datistemplate || compat_owns_database(database));
 	ReleaseSysCache(tuple);
 	return allowed ? database : InvalidOid;
 }
@@ -167,9 +166,9 @@ template_of(const CreatedbStmt *statement)
 static bool
 has_option(List *options, const char *name)
 {
-	ListCell   *cell;
+	ListCell *cell;
 
-	foreach(cell, options)
+	foreach (cell, options)
 		if (strcmp(((DefElem *) lfirst(cell))->defname, name) == 0)
 			return true;
 	return false;
@@ -195,7 +194,7 @@ clear_the_way(Oid database)
 	ConditionVariablePrepareToSleep(&acemq_shared->worker_gone);
 	while (worker_is_there(database))
 	{
-		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+		long left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
 
 		/* In slices, because a worker that outlived its launcher goes without a broadcast. */
 		if (left <= 0)
@@ -213,8 +212,8 @@ clear_the_way(Oid database)
 static bool
 worker_is_there(Oid database)
 {
-	AcemqSlot  *slot;
-	bool		is_there = false;
+	AcemqSlot *slot;
+	bool is_there = false;
 
 	LWLockAcquire(acemq_shared->lock, LW_EXCLUSIVE);
 	slot = acemq_slot_of(database);
@@ -236,7 +235,7 @@ static bool
 changes_databases(Node *statement)
 {
 	return IsA(statement, DropdbStmt) || IsA(statement, CreatedbStmt) || IsA(statement, AlterDatabaseStmt) ||
-		(IsA(statement, RenameStmt) && ((RenameStmt *) statement)->renameType == OBJECT_DATABASE);
+	       (IsA(statement, RenameStmt) && ((RenameStmt *) statement)->renameType == OBJECT_DATABASE);
 }
 
 /* May be true of a statement that leaves the extension alone; that costs one restart of the worker. */
@@ -247,10 +246,10 @@ changes_extension(Node *statement)
 		return strcmp(((AlterExtensionStmt *) statement)->extname, ACEMQ_EXTENSION) == 0;
 	if (IsA(statement, DropStmt))
 	{
-		DropStmt   *drop = (DropStmt *) statement;
+		DropStmt *drop = (DropStmt *) statement;
 
 		return (drop->removeType == OBJECT_EXTENSION && lists_name(drop->objects, ACEMQ_EXTENSION)) ||
-			(drop->removeType == OBJECT_SCHEMA && lists_name(drop->objects, ACEMQ_SCHEMA));
+		       (drop->removeType == OBJECT_SCHEMA && lists_name(drop->objects, ACEMQ_SCHEMA));
 	}
 	return IsA(statement, DropOwnedStmt);
 }
@@ -258,9 +257,9 @@ changes_extension(Node *statement)
 static bool
 lists_name(List *objects, const char *name)
 {
-	ListCell   *cell;
+	ListCell *cell;
 
-	foreach(cell, objects)
+	foreach (cell, objects)
 		if (strcmp(strVal(lfirst(cell)), name) == 0)
 			return true;
 	return false;
@@ -279,7 +278,7 @@ transaction_ends(XactEvent event, void *arg)
 		acemq_hold_release(0);
 	if (event == XACT_EVENT_COMMIT)
 	{
-		AcemqSlot  *slot = extension_changed ? acemq_my_slot() : NULL;
+		AcemqSlot *slot = extension_changed ? acemq_my_slot() : NULL;
 
 		if (slot != NULL)
 		{

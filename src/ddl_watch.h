@@ -10,4 +10,4 @@
 /* From _PG_init while preloading: installs the ProcessUtility hook. */
 extern void ddl_watch_init(void);
 
-#endif							/* ACEMQ_DDL_WATCH_H */
+#endif /* ACEMQ_DDL_WATCH_H */

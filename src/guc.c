@@ -25,92 +25,89 @@
 #include "mb/pg_wchar.h"
 #include "utils/guc.h"
 
-char	   *acemq_url = "";
-char	   *acemq_password_file = "";
-char	   *acemq_tls_ca_file = "";
-char	   *acemq_tls_cert_file = "";
-char	   *acemq_tls_key_file = "";
-int			acemq_tls_verify = ACEMQ_TLS_VERIFY_FULL;
-int			acemq_io_timeout = 5000;
-int			acemq_connect_timeout = 5000;
-int			acemq_heartbeat = 10;
-int			acemq_max_in_flight = 1000;
-int			acemq_max_in_flight_bytes = 8192;
-int			acemq_confirm_timeout = 30000;
-int			acemq_poll_interval = 1000;
-int			acemq_max_attempts = 10;
-int			acemq_retry_delay = 1000;
-int			acemq_retry_delay_max = 300000;
-int			acemq_outbox_retention = 0;
-int			acemq_max_body_size = 15360;
-int			acemq_max_headers_size = 64;
-char	   *acemq_origin = "";
-bool		acemq_relay = true;
-int			acemq_max_databases = 16;
+char *acemq_url = "";
+char *acemq_password_file = "";
+char *acemq_tls_ca_file = "";
+char *acemq_tls_cert_file = "";
+char *acemq_tls_key_file = "";
+int acemq_tls_verify = ACEMQ_TLS_VERIFY_FULL;
+int acemq_io_timeout = 5000;
+int acemq_connect_timeout = 5000;
+int acemq_heartbeat = 10;
+int acemq_max_in_flight = 1000;
+int acemq_max_in_flight_bytes = 8192;
+int acemq_confirm_timeout = 30000;
+int acemq_poll_interval = 1000;
+int acemq_max_attempts = 10;
+int acemq_retry_delay = 1000;
+int acemq_retry_delay_max = 300000;
+int acemq_outbox_retention = 0;
+int acemq_max_body_size = 15360;
+int acemq_max_headers_size = 64;
+char *acemq_origin = "";
+bool acemq_relay = true;
+int acemq_max_databases = 16;
 
-#define MS_PER_DAY (24 * 3600 * 1000)
+#define MS_PER_DAY      (24 * 3600 * 1000)
 #define S_PER_TEN_YEARS (10 * 366 * 24 * 3600)
 
 typedef struct IntSetting
 {
 	const char *name;
+	int *variable;
+	int min;
+	int max;
+	int unit;
 	const char *description;
-	int		   *variable;
-	int			min;
-	int			max;
-	int			unit;
 } IntSetting;
 
 static const IntSetting int_settings[] = {
-	{"acemq.io_timeout", "Longest time one exchange with the broker may take.",
-	&acemq_io_timeout, 1000, 60000, GUC_UNIT_MS},
-	{"acemq.connect_timeout", "Longest time one step of connecting to the broker may take.",
-	&acemq_connect_timeout, 1000, 60000, GUC_UNIT_MS},
-	{"acemq.heartbeat", "Interval of heartbeats on the connection to the broker.",
-	&acemq_heartbeat, 1, 600, GUC_UNIT_S},
-	{"acemq.max_in_flight", "Most messages sent and not yet confirmed.",
-	&acemq_max_in_flight, 1, ACEMQ_MAX_IN_FLIGHT, 0},
-	{"acemq.max_in_flight_bytes", "Most bytes of message bodies sent and not yet confirmed.",
-	&acemq_max_in_flight_bytes, 64, 1024 * 1024, GUC_UNIT_KB},
-	{"acemq.confirm_timeout", "Time after which a missing confirm means that the connection is lost.",
-	&acemq_confirm_timeout, 1000, 3600 * 1000, GUC_UNIT_MS},
-	{"acemq.poll_interval", "Time between looks at the outbox when nothing wakes the worker.",
-	&acemq_poll_interval, 100, 60000, GUC_UNIT_MS},
-	{"acemq.max_attempts", "Failed attempts after which a message is retired.",
-	&acemq_max_attempts, 1, 1000000, 0},
-	{"acemq.retry_delay", "Delay after the first failed attempt; it doubles with each further one.",
-	&acemq_retry_delay, 1, MS_PER_DAY, GUC_UNIT_MS},
-	{"acemq.retry_delay_max", "Longest delay between two attempts.",
-	&acemq_retry_delay_max, 1, MS_PER_DAY, GUC_UNIT_MS},
-	{"acemq.outbox_retention", "How long published messages are kept; 0 deletes them when they are confirmed.",
-	&acemq_outbox_retention, 0, S_PER_TEN_YEARS, GUC_UNIT_S},
-	{"acemq.max_body_size", "Largest body outbox_add() accepts.",
-	&acemq_max_body_size, 1, ACEMQ_BODY_SIZE_LIMIT / 1024, GUC_UNIT_KB},
-	/* The envelope's own headers and the properties have to fit into the same frame of 128 kB. */
-	{"acemq.max_headers_size", "Largest headers outbox_add() accepts.",
-	&acemq_max_headers_size, 1, 112, GUC_UNIT_KB},
+    {"acemq.io_timeout", &acemq_io_timeout, 1000, 60000, GUC_UNIT_MS,
+     "Longest time one exchange with the broker may take."},
+    {"acemq.connect_timeout", &acemq_connect_timeout, 1000, 60000, GUC_UNIT_MS,
+     "Longest time one step of connecting to the broker may take."},
+    {"acemq.heartbeat", &acemq_heartbeat, 1, 600, GUC_UNIT_S,
+     "Interval of heartbeats on the connection to the broker."},
+    {"acemq.max_in_flight", &acemq_max_in_flight, 1, ACEMQ_MAX_IN_FLIGHT, 0,
+     "Most messages sent and not yet confirmed."},
+    {"acemq.max_in_flight_bytes", &acemq_max_in_flight_bytes, 64, 1024 * 1024, GUC_UNIT_KB,
+     "Most bytes of message bodies sent and not yet confirmed."},
+    {"acemq.confirm_timeout", &acemq_confirm_timeout, 1000, 3600 * 1000, GUC_UNIT_MS,
+     "Time after which a missing confirm means that the connection is lost."},
+    {"acemq.poll_interval", &acemq_poll_interval, 100, 60000, GUC_UNIT_MS,
+     "Time between looks at the outbox when nothing wakes the worker."},
+    {"acemq.max_attempts", &acemq_max_attempts, 1, 1000000, 0, "Failed attempts after which a message is retired."},
+    {"acemq.retry_delay", &acemq_retry_delay, 1, MS_PER_DAY, GUC_UNIT_MS,
+     "Delay after the first failed attempt; it doubles with each further one."},
+    {"acemq.retry_delay_max", &acemq_retry_delay_max, 1, MS_PER_DAY, GUC_UNIT_MS,
+     "Longest delay between two attempts."},
+    {"acemq.outbox_retention", &acemq_outbox_retention, 0, S_PER_TEN_YEARS, GUC_UNIT_S,
+     "How long published messages are kept; 0 deletes them when they are confirmed."},
+    {"acemq.max_body_size", &acemq_max_body_size, 1, ACEMQ_BODY_SIZE_LIMIT / 1024, GUC_UNIT_KB,
+     "Largest body outbox_add() accepts."},
+    /* The envelope's own headers and the properties have to fit into the same frame of 128 kB. */
+    {"acemq.max_headers_size", &acemq_max_headers_size, 1, 112, GUC_UNIT_KB, "Largest headers outbox_add() accepts."},
 };
 
 typedef struct FileSetting
 {
 	const char *name;
 	const char *description;
-	char	  **variable;
+	char **variable;
 } FileSetting;
 
 static const FileSetting file_settings[] = {
-	{"acemq.password_file", "File with the password for the broker, read at every connect.", &acemq_password_file},
-	{"acemq.tls_ca_file", "File with the certificates of trusted authorities; empty: the system's.",
-	&acemq_tls_ca_file},
-	{"acemq.tls_cert_file", "File with the certificate shown to the broker.", &acemq_tls_cert_file},
-	{"acemq.tls_key_file", "File with the private key of acemq.tls_cert_file.", &acemq_tls_key_file},
+    {"acemq.password_file", "File with the password for the broker, read at every connect.", &acemq_password_file},
+    {"acemq.tls_ca_file", "File with the certificates of trusted authorities; empty: the system's.",
+     &acemq_tls_ca_file},
+    {"acemq.tls_cert_file", "File with the certificate shown to the broker.", &acemq_tls_cert_file},
+    {"acemq.tls_key_file", "File with the private key of acemq.tls_cert_file.", &acemq_tls_key_file},
 };
 
-static const struct config_enum_entry tls_verify_options[] = {
-	{"full", ACEMQ_TLS_VERIFY_FULL, false},
-	{"ca", ACEMQ_TLS_VERIFY_CA, false},
-	{"none", ACEMQ_TLS_VERIFY_NONE, false},
-	{NULL, 0, false}};
+static const struct config_enum_entry tls_verify_options[] = {{"full", ACEMQ_TLS_VERIFY_FULL, false},
+                                                              {"ca", ACEMQ_TLS_VERIFY_CA, false},
+                                                              {"none", ACEMQ_TLS_VERIFY_NONE, false},
+                                                              {NULL, 0, false}};
 
 /* What acemq_origin_text() answers, as long as the setting does not change. */
 static char origin_text[ACEMQ_MAX_SHORTSTR + 1];
@@ -133,20 +130,20 @@ acemq_guc_init(bool preloading)
 	{
 		const IntSetting *s = &int_settings[i];
 
-		DefineCustomIntVariable(s->name, s->description, NULL, s->variable, *s->variable, s->min, s->max,
-								PGC_SUSET, s->unit, NULL, NULL, NULL);
+		DefineCustomIntVariable(s->name, s->description, NULL, s->variable, *s->variable, s->min, s->max, PGC_SUSET,
+		                        s->unit, NULL, NULL, NULL);
 	}
 
 	DefineCustomStringVariable("acemq.origin", "What x-acemq-origin says of messages added by this session.",
-							   "Empty: acemq@<host name>.", &acemq_origin, "", PGC_USERSET, 0, check_origin,
-							   assign_origin, NULL);
+	                           "Empty: acemq@<host name>.", &acemq_origin, "", PGC_USERSET, 0, check_origin,
+	                           assign_origin, NULL);
 	DefineCustomBoolVariable("acemq.relay", "Whether this database's worker relays.", NULL, &acemq_relay, true,
-							 PGC_SUSET, 0, NULL, NULL, NULL);
+	                         PGC_SUSET, 0, NULL, NULL, NULL);
 
 	if (preloading)
 		DefineCustomIntVariable("acemq.max_databases", "Most databases of this server that are served.",
-								"Each takes one of max_worker_processes.", &acemq_max_databases, 16, 1, 64,
-								PGC_POSTMASTER, 0, NULL, NULL, NULL);
+		                        "Each takes one of max_worker_processes.", &acemq_max_databases, 16, 1, 64,
+		                        PGC_POSTMASTER, 0, NULL, NULL, NULL);
 }
 
 /*
@@ -159,21 +156,21 @@ static void
 define_broker_settings(void)
 {
 	DefineCustomStringVariable("acemq.url", "Where the broker is: amqp:// or amqps:// URLs, separated by commas.",
-							   "Empty: nothing is relayed.  Shown without passwords.", &acemq_url, "", PGC_SUSET,
-							   GUC_SUPERUSER_ONLY | GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE, check_url, NULL, show_url);
+	                           "Empty: nothing is relayed.  Shown without passwords.", &acemq_url, "", PGC_SUSET,
+	                           GUC_SUPERUSER_ONLY | GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE, check_url, NULL, show_url);
 
 	for (int i = 0; i < lengthof(file_settings); i++)
 	{
 		const FileSetting *s = &file_settings[i];
 
-		DefineCustomStringVariable(s->name, s->description, NULL, s->variable, "", PGC_SUSET, GUC_SUPERUSER_ONLY,
-								   NULL, NULL, NULL);
+		DefineCustomStringVariable(s->name, s->description, NULL, s->variable, "", PGC_SUSET, GUC_SUPERUSER_ONLY, NULL,
+		                           NULL, NULL);
 	}
 
 	DefineCustomEnumVariable("acemq.tls_verify", "How much of the broker's certificate is verified.",
-							 "full: authority and host name; ca: authority only; none: nothing.", &acemq_tls_verify,
-							 ACEMQ_TLS_VERIFY_FULL, tls_verify_options, PGC_SUSET, GUC_SUPERUSER_ONLY, NULL, NULL,
-							 NULL);
+	                         "full: authority and host name; ca: authority only; none: nothing.", &acemq_tls_verify,
+	                         ACEMQ_TLS_VERIFY_FULL, tls_verify_options, PGC_SUSET, GUC_SUPERUSER_ONLY, NULL, NULL,
+	                         NULL);
 }
 
 /*
@@ -228,7 +225,7 @@ show_url(void)
 {
 	BrokerEndpoint *endpoints;
 	const char *problem;
-	int			count = broker_url_parse(acemq_url, &endpoints, &problem);
+	int count = broker_url_parse(acemq_url, &endpoints, &problem);
 	StringInfoData text;
 
 	initStringInfo(&text);
@@ -260,7 +257,7 @@ const char *
 acemq_origin_text(void)
 {
 	const char *utf8;
-	int			len;
+	int len;
 
 	if (origin_text_valid)
 		return origin_text;
@@ -283,7 +280,7 @@ acemq_origin_text(void)
 static void
 set_default_origin(void)
 {
-	char		host[HOST_NAME_MAX + 1] = "localhost";
+	char host[HOST_NAME_MAX + 1] = "localhost";
 
 	/* A name that does not fit is not terminated. */
 	(void) gethostname(host, sizeof(host) - 1);

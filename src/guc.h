@@ -22,23 +22,23 @@ extern char *acemq_password_file;
 extern char *acemq_tls_ca_file;
 extern char *acemq_tls_cert_file;
 extern char *acemq_tls_key_file;
-extern int	acemq_tls_verify;	/* AcemqTlsVerify */
-extern int	acemq_io_timeout;	/* ms */
-extern int	acemq_connect_timeout;	/* ms */
-extern int	acemq_heartbeat;	/* s */
-extern int	acemq_max_in_flight;
-extern int	acemq_max_in_flight_bytes;	/* kB */
-extern int	acemq_confirm_timeout;	/* ms */
-extern int	acemq_poll_interval;	/* ms */
-extern int	acemq_max_attempts;
-extern int	acemq_retry_delay;	/* ms */
-extern int	acemq_retry_delay_max;	/* ms */
-extern int	acemq_outbox_retention; /* s */
-extern int	acemq_max_body_size;	/* kB */
-extern int	acemq_max_headers_size; /* kB */
+extern int acemq_tls_verify;      /* AcemqTlsVerify */
+extern int acemq_io_timeout;      /* ms */
+extern int acemq_connect_timeout; /* ms */
+extern int acemq_heartbeat;       /* s */
+extern int acemq_max_in_flight;
+extern int acemq_max_in_flight_bytes; /* kB */
+extern int acemq_confirm_timeout;     /* ms */
+extern int acemq_poll_interval;       /* ms */
+extern int acemq_max_attempts;
+extern int acemq_retry_delay;      /* ms */
+extern int acemq_retry_delay_max;  /* ms */
+extern int acemq_outbox_retention; /* s */
+extern int acemq_max_body_size;    /* kB */
+extern int acemq_max_headers_size; /* kB */
 extern char *acemq_origin;
 extern bool acemq_relay;
-extern int	acemq_max_databases;
+extern int acemq_max_databases;
 
 /* Defines the settings that work without preloading; with `preloading` also the PGC_POSTMASTER ones. */
 extern void acemq_guc_init(bool preloading);
@@ -46,4 +46,4 @@ extern void acemq_guc_init(bool preloading);
 /* acemq.origin, or acemq@<host>.  Static storage, UTF-8 or ASCII, at most 255 bytes. */
 extern const char *acemq_origin_text(void);
 
-#endif							/* ACEMQ_GUC_H */
+#endif /* ACEMQ_GUC_H */

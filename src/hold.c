@@ -19,7 +19,7 @@
 bool
 acemq_hold_place(Oid database, int nest_level)
 {
-	AcemqHold  *hold = NULL;
+	AcemqHold *hold = NULL;
 
 	LWLockAcquire(acemq_shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < ACEMQ_HOLDS && hold == NULL; i++)
@@ -41,7 +41,7 @@ acemq_hold_release(int nest_level)
 	LWLockAcquire(acemq_shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < ACEMQ_HOLDS; i++)
 	{
-		AcemqHold  *hold = &acemq_shared->holds[i];
+		AcemqHold *hold = &acemq_shared->holds[i];
 
 		if (hold->holder == MyProcPid && hold->nest_level >= nest_level)
 			memset(hold, 0, sizeof(*hold));
@@ -56,7 +56,7 @@ acemq_hold_reparent(int nest_level)
 	LWLockAcquire(acemq_shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < ACEMQ_HOLDS; i++)
 	{
-		AcemqHold  *hold = &acemq_shared->holds[i];
+		AcemqHold *hold = &acemq_shared->holds[i];
 
 		if (hold->holder == MyProcPid && hold->nest_level >= nest_level)
 			hold->nest_level = nest_level - 1;
@@ -79,7 +79,7 @@ acemq_hold_drop_dead(void)
 	LWLockAcquire(acemq_shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < ACEMQ_HOLDS; i++)
 	{
-		AcemqHold  *hold = &acemq_shared->holds[i];
+		AcemqHold *hold = &acemq_shared->holds[i];
 
 		if (OidIsValid(hold->database) && BackendPidGetProc(hold->holder) == NULL)
 			memset(hold, 0, sizeof(*hold));

@@ -18,7 +18,7 @@
 
 #include "utils/timestamp.h"
 
-#define HALF_LENGTH (5 * USECS_PER_MINUTE)
+#define HALF_LENGTH     (5 * USECS_PER_MINUTE)
 #define FIRST_BUCKET_US 10.0
 
 static void turn_halves(AcemqSlot *slot, TimestampTz now);
@@ -27,7 +27,7 @@ static double bucket_start(int bucket);
 void
 acemq_slot_note_lag(AcemqSlot *slot, int64 lag_us, TimestampTz now)
 {
-	int			bucket = 0;
+	int bucket = 0;
 	pg_atomic_uint32 *count;
 
 	if (now - (TimestampTz) pg_atomic_read_u64(&slot->lag_since) >= HALF_LENGTH)
@@ -43,8 +43,8 @@ acemq_slot_note_lag(AcemqSlot *slot, int64 lag_us, TimestampTz now)
 static void
 turn_halves(AcemqSlot *slot, TimestampTz now)
 {
-	uint32		next = 1 - pg_atomic_read_u32(&slot->lag_half);
-	bool		both = now - (TimestampTz) pg_atomic_read_u64(&slot->lag_since) >= 2 * HALF_LENGTH;
+	uint32 next = 1 - pg_atomic_read_u32(&slot->lag_half);
+	bool both = now - (TimestampTz) pg_atomic_read_u64(&slot->lag_since) >= 2 * HALF_LENGTH;
 
 	for (int i = 0; i < ACEMQ_LAG_BUCKETS; i++)
 	{
@@ -59,9 +59,9 @@ turn_halves(AcemqSlot *slot, TimestampTz now)
 double
 acemq_slot_lag_quantile(AcemqSlot *slot, double q)
 {
-	uint64		counts[ACEMQ_LAG_BUCKETS];
-	uint64		total = 0;
-	double		below = 0;
+	uint64 counts[ACEMQ_LAG_BUCKETS];
+	uint64 total = 0;
+	double below = 0;
 
 	for (int i = 0; i < ACEMQ_LAG_BUCKETS; i++)
 	{
@@ -75,8 +75,8 @@ acemq_slot_lag_quantile(AcemqSlot *slot, double q)
 	{
 		if (counts[i] > 0 && below + counts[i] >= q * total)
 		{
-			double		share = (q * total - below) / counts[i];
-			double		start = bucket_start(i);
+			double share = (q * total - below) / counts[i];
+			double start = bucket_start(i);
 
 			return (start + share * (bucket_start(i + 1) - start)) / USECS_PER_SEC;
 		}

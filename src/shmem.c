@@ -28,7 +28,7 @@ static shmem_startup_hook_type previous_startup_hook = NULL;
 static void request_memory(void);
 static void make_memory(void);
 static void first_init(AcemqShared *shared);
-static int	slot_count(void);
+static int slot_count(void);
 static Size memory_size(void);
 static void set_text(AcemqSlot *slot, char *field, Size size, const char *text);
 
@@ -54,7 +54,7 @@ request_memory(void)
 static void
 make_memory(void)
 {
-	bool		found;
+	bool found;
 
 	if (previous_startup_hook)
 		previous_startup_hook();
@@ -91,7 +91,7 @@ first_init(AcemqShared *shared)
 
 	for (int i = 0; i < shared->nslots; i++)
 	{
-		AcemqSlot  *slot = &shared->slots[i];
+		AcemqSlot *slot = &shared->slots[i];
 
 		SpinLockInit(&slot->late_mutex);
 		LWLockInitialize(&slot->text_lock, shared->lock->tranche);
@@ -109,11 +109,11 @@ first_init(AcemqShared *shared)
 void
 acemq_slot_reset(AcemqSlot *slot)
 {
-	pg_atomic_uint64 *counters[] = {
-		&slot->scan_cursor, &slot->state_since, &slot->pending, &slot->retired, &slot->oldest,
-		&slot->in_flight, &slot->added, &slot->published, &slot->failed, &slot->returned,
-		&slot->nacked, &slot->reconnects, &slot->overtaken, &slot->resent, &slot->login_refused,
-		&slot->skipped_turns, &slot->lag_since};
+	pg_atomic_uint64 *counters[] = {&slot->scan_cursor, &slot->state_since, &slot->pending,       &slot->retired,
+	                                &slot->oldest,      &slot->in_flight,   &slot->added,         &slot->published,
+	                                &slot->failed,      &slot->returned,    &slot->nacked,        &slot->reconnects,
+	                                &slot->overtaken,   &slot->resent,      &slot->login_refused, &slot->skipped_turns,
+	                                &slot->lag_since};
 
 	for (int i = 0; i < lengthof(counters); i++)
 		pg_atomic_init_u64(counters[i], 0);
@@ -173,7 +173,7 @@ acemq_wake_worker(AcemqSlot *slot)
 {
 	if (pg_atomic_exchange_u32(&slot->wake, 1) == 0)
 	{
-		Latch	   *latch = *(Latch *volatile *) &slot->worker_latch;
+		Latch *latch = *(Latch *volatile *) &slot->worker_latch;
 
 		if (latch != NULL)
 			SetLatch(latch);
@@ -207,7 +207,7 @@ acemq_wake_launcher_for(Oid database)
 void
 acemq_nudge_launcher(void)
 {
-	Latch	   *latch;
+	Latch *latch;
 
 	/* The change has to be there before the launcher wakes; SetLatch() has a barrier of its own. */
 	latch = *(Latch *volatile *) &acemq_shared->launcher_latch;
@@ -219,10 +219,10 @@ const char *
 acemq_state_name(AcemqState state)
 {
 	static const char *const names[] = {
-		[ACEMQ_STATE_STARTING] = "starting", [ACEMQ_STATE_RELAYING] = "relaying",
-		[ACEMQ_STATE_IDLE] = "idle", [ACEMQ_STATE_DISCONNECTED] = "disconnected",
-		[ACEMQ_STATE_BLOCKED] = "blocked", [ACEMQ_STATE_PAUSED] = "paused",
-		[ACEMQ_STATE_FENCED] = "fenced", [ACEMQ_STATE_NEEDS_RESTART] = "needs restart"};
+	    [ACEMQ_STATE_STARTING] = "starting", [ACEMQ_STATE_RELAYING] = "relaying",
+	    [ACEMQ_STATE_IDLE] = "idle",         [ACEMQ_STATE_DISCONNECTED] = "disconnected",
+	    [ACEMQ_STATE_BLOCKED] = "blocked",   [ACEMQ_STATE_PAUSED] = "paused",
+	    [ACEMQ_STATE_FENCED] = "fenced",     [ACEMQ_STATE_NEEDS_RESTART] = "needs restart"};
 
 	return names[state];
 }
@@ -259,7 +259,7 @@ acemq_slot_set_held_by(AcemqSlot *slot, const char *text)
 static void
 set_text(AcemqSlot *slot, char *field, Size size, const char *text)
 {
-	int			len = pg_encoding_mbcliplen(PG_UTF8, text, strlen(text), size - 1);
+	int len = pg_encoding_mbcliplen(PG_UTF8, text, strlen(text), size - 1);
 
 	LWLockAcquire(&slot->text_lock, LW_EXCLUSIVE);
 	memcpy(field, text, len);

@@ -27,14 +27,14 @@
 /* Order and names are those of acemq.status.state. */
 typedef enum AcemqState
 {
-	ACEMQ_STATE_STARTING,		/* worker process is starting, or none runs */
-	ACEMQ_STATE_RELAYING,		/* connected, rows in memory */
-	ACEMQ_STATE_IDLE,			/* connected, nothing to do */
-	ACEMQ_STATE_DISCONNECTED,	/* no connection to the broker (or no URL) */
-	ACEMQ_STATE_BLOCKED,		/* broker sent connection.blocked */
-	ACEMQ_STATE_PAUSED,			/* relay_pause() or acemq.relay = off */
-	ACEMQ_STATE_FENCED,			/* copy of another database: until relay_resume() */
-	ACEMQ_STATE_NEEDS_RESTART	/* library and SQL version do not fit */
+	ACEMQ_STATE_STARTING,     /* worker process is starting, or none runs */
+	ACEMQ_STATE_RELAYING,     /* connected, rows in memory */
+	ACEMQ_STATE_IDLE,         /* connected, nothing to do */
+	ACEMQ_STATE_DISCONNECTED, /* no connection to the broker (or no URL) */
+	ACEMQ_STATE_BLOCKED,      /* broker sent connection.blocked */
+	ACEMQ_STATE_PAUSED,       /* relay_pause() or acemq.relay = off */
+	ACEMQ_STATE_FENCED,       /* copy of another database: until relay_resume() */
+	ACEMQ_STATE_NEEDS_RESTART /* library and SQL version do not fit */
 } AcemqState;
 
 extern const char *acemq_state_name(AcemqState state);
@@ -42,11 +42,11 @@ extern const char *acemq_state_name(AcemqState state);
 /* What the worker of a database found out there; the launcher acts on it when the worker has ended. */
 typedef enum AcemqFinding
 {
-	ACEMQ_FOUND_NOTHING_YET,	/* has not looked */
-	ACEMQ_FOUND_BUSY,			/* the extension is being created, altered or dropped */
-	ACEMQ_FOUND_ABSENT,			/* no extension here */
-	ACEMQ_FOUND_OVER_LIMIT,		/* extension is here, but acemq.max_databases others are served already */
-	ACEMQ_FOUND_SERVED			/* extension is here; stays while the slot keeps its database */
+	ACEMQ_FOUND_NOTHING_YET, /* has not looked */
+	ACEMQ_FOUND_BUSY,        /* the extension is being created, altered or dropped */
+	ACEMQ_FOUND_ABSENT,      /* no extension here */
+	ACEMQ_FOUND_OVER_LIMIT,  /* extension is here, but acemq.max_databases others are served already */
+	ACEMQ_FOUND_SERVED       /* extension is here; stays while the slot keeps its database */
 } AcemqFinding;
 
 /* Workers that may be looking for the extension at a time: slots beyond acemq.max_databases. */
@@ -55,8 +55,8 @@ typedef enum AcemqFinding
 /* Ids from lo to hi inclusive, added by a transaction that committed after the worker had read past lo. */
 typedef struct AcemqRange
 {
-	uint64		lo;
-	uint64		hi;
+	uint64 lo;
+	uint64 hi;
 } AcemqRange;
 
 #define ACEMQ_LATE_RANGES 512
@@ -67,20 +67,20 @@ typedef struct AcemqRange
 typedef struct AcemqSlot
 {
 	/* ---- identity; changed under AcemqShared.lock ---- */
-	Oid			database;		/* InvalidOid: slot is free */
-	pid_t		worker_pid;		/* 0: no worker attached */
-	Latch	   *worker_latch;	/* NULL: none; read without a lock, see acemq_wake_worker() */
+	Oid database;        /* InvalidOid: slot is free */
+	pid_t worker_pid;    /* 0: no worker attached */
+	Latch *worker_latch; /* NULL: none; read without a lock, see acemq_wake_worker() */
 	TimestampTz worker_started_at;
-	bool		launched;		/* launcher asked for a worker and has not seen it end */
-	bool		ended_on_request;	/* that worker went because it was told to, not for an error */
+	bool launched;         /* launcher asked for a worker and has not seen it end */
+	bool ended_on_request; /* that worker went because it was told to, not for an error */
 	AcemqFinding finding;
 
 	/* set by a backend that dropped or altered the extension: worker, go; a new one will look again */
 	pg_atomic_uint32 leave;
 
 	/* ---- from backends to the worker ---- */
-	pg_atomic_uint32 prepared;	/* a transaction that added rows was prepared: whoever commits it cannot report them */
-	pg_atomic_uint32 wake;		/* set before the latch, cleared before the table is read */
+	pg_atomic_uint32 prepared; /* a transaction that added rows was prepared: whoever commits it cannot report them */
+	pg_atomic_uint32 wake;     /* set before the latch, cleared before the table is read */
 
 	/*
 	 * Highest id the worker's forward scan may already have passed, or
@@ -89,9 +89,9 @@ typedef struct AcemqSlot
 	 * or finds its own ids at or below the cursor and reports them as late.
 	 */
 	pg_atomic_uint64 scan_cursor;
-	slock_t		late_mutex;		/* guards the two below */
-	int			nlate;
-	AcemqRange	late[ACEMQ_LATE_RANGES];
+	slock_t late_mutex; /* guards the two below */
+	int nlate;
+	AcemqRange late[ACEMQ_LATE_RANGES];
 
 	/* ---- from the worker to outbox_cancel ---- */
 
@@ -105,43 +105,43 @@ typedef struct AcemqSlot
 	pg_atomic_uint64 fetched[ACEMQ_MAX_ROWS_IN_MEMORY];
 
 	/* ---- what status() shows ---- */
-	ConditionVariable progress; /* broadcast after every settle, failed attempt and change of state */
-	pg_atomic_uint32 state;		/* AcemqState */
-	pg_atomic_uint64 state_since;	/* TimestampTz */
-	pg_atomic_uint64 pending;	/* int64: committed rows neither sent nor retired */
-	pg_atomic_uint32 pending_approximate;	/* 1 until counted after a start */
+	ConditionVariable progress;           /* broadcast after every settle, failed attempt and change of state */
+	pg_atomic_uint32 state;               /* AcemqState */
+	pg_atomic_uint64 state_since;         /* TimestampTz */
+	pg_atomic_uint64 pending;             /* int64: committed rows neither sent nor retired */
+	pg_atomic_uint32 pending_approximate; /* 1 until counted after a start */
 	pg_atomic_uint64 retired;
-	pg_atomic_uint64 oldest;	/* TimestampTz of the oldest unsent row the worker knows, 0: none */
+	pg_atomic_uint64 oldest; /* TimestampTz of the oldest unsent row the worker knows, 0: none */
 	pg_atomic_uint64 in_flight;
-	pg_atomic_uint64 added;		/* rows committed by backends since the server's start */
+	pg_atomic_uint64 added; /* rows committed by backends since the server's start */
 	pg_atomic_uint64 published;
-	pg_atomic_uint64 failed;	/* failed attempts = returned + nacked + refused */
+	pg_atomic_uint64 failed; /* failed attempts = returned + nacked + refused */
 	pg_atomic_uint64 returned;
 	pg_atomic_uint64 nacked;
 	pg_atomic_uint64 reconnects;
-	pg_atomic_uint64 overtaken; /* rows that went out before an earlier, failed one of their lane */
-	pg_atomic_uint64 resent;	/* rows put on the wire again after a loss: possible duplicates */
+	pg_atomic_uint64 overtaken;     /* rows that went out before an earlier, failed one of their lane */
+	pg_atomic_uint64 resent;        /* rows put on the wire again after a loss: possible duplicates */
 	pg_atomic_uint64 login_refused; /* logins the broker refused: outbox_sweep raises when it grows */
 	pg_atomic_uint64 skipped_turns; /* turns skipped because a lock was not to be had at once */
-	pg_atomic_uint32 lag_half;	/* which half is being filled */
-	pg_atomic_uint64 lag_since; /* TimestampTz the current half began */
+	pg_atomic_uint32 lag_half;      /* which half is being filled */
+	pg_atomic_uint64 lag_since;     /* TimestampTz the current half began */
 	pg_atomic_uint32 lag[2][ACEMQ_LAG_BUCKETS];
 
 	/* ---- texts; guarded by text_lock ---- */
-	LWLock		text_lock;
-	char		broker[256];	/* scheme://host:port/vhost, product and version; never a user or password */
-	char		last_error[ACEMQ_ERROR_TEXT];
+	LWLock text_lock;
+	char broker[256]; /* scheme://host:port/vhost, product and version; never a user or password */
+	char last_error[ACEMQ_ERROR_TEXT];
 	TimestampTz last_error_at;
-	char		held_by[256];	/* the longest held lane and why, for doctor() */
+	char held_by[256]; /* the longest held lane and why, for doctor() */
 } AcemqSlot;
 
 /* A database whose worker has to stay away while somebody drops, renames, moves or copies it. */
 #define ACEMQ_HOLDS 64
 typedef struct AcemqHold
 {
-	Oid			database;		/* InvalidOid: free */
-	pid_t		holder;			/* backend that asked */
-	int			nest_level;		/* of its (sub)transaction */
+	Oid database;   /* InvalidOid: free */
+	pid_t holder;   /* backend that asked */
+	int nest_level; /* of its (sub)transaction */
 } AcemqHold;
 
 /* Databases that asked for a worker since the launcher last looked; more than fit: all are tried again. */
@@ -149,21 +149,21 @@ typedef struct AcemqHold
 
 typedef struct AcemqShared
 {
-	LWLock	   *lock;			/* guards identity of slots, holds, launcher fields */
-	pid_t		launcher_pid;
-	Latch	   *launcher_latch; /* NULL: none; read without a lock, see acemq_wake_launcher() */
-	pg_atomic_uint32 rescan;	/* launcher: look at all databases again */
-	bool		slots_exhausted;	/* last start of a worker failed for lack of a background worker slot */
-	ConditionVariable worker_gone;	/* broadcast when a slot's `launched` goes false */
-	AcemqHold	holds[ACEMQ_HOLDS];
-	slock_t		request_mutex;	/* guards the two below */
-	int			nrequests;		/* beyond ACEMQ_REQUESTS: not all are listed */
-	Oid			requests[ACEMQ_REQUESTS];
-	int			nslots;			/* acemq.max_databases + ACEMQ_PROBES */
-	AcemqSlot	slots[FLEXIBLE_ARRAY_MEMBER];
+	LWLock *lock; /* guards identity of slots, holds, launcher fields */
+	pid_t launcher_pid;
+	Latch *launcher_latch;         /* NULL: none; read without a lock, see acemq_wake_launcher() */
+	pg_atomic_uint32 rescan;       /* launcher: look at all databases again */
+	bool slots_exhausted;          /* last start of a worker failed for lack of a background worker slot */
+	ConditionVariable worker_gone; /* broadcast when a slot's `launched` goes false */
+	AcemqHold holds[ACEMQ_HOLDS];
+	slock_t request_mutex; /* guards the two below */
+	int nrequests;         /* beyond ACEMQ_REQUESTS: not all are listed */
+	Oid requests[ACEMQ_REQUESTS];
+	int nslots; /* acemq.max_databases + ACEMQ_PROBES */
+	AcemqSlot slots[FLEXIBLE_ARRAY_MEMBER];
 } AcemqShared;
 
-extern AcemqShared *acemq_shared;	/* NULL: library not preloaded */
+extern AcemqShared *acemq_shared; /* NULL: library not preloaded */
 
 extern void acemq_shmem_init(void); /* from _PG_init while preloading: installs the shmem hooks */
 
@@ -172,7 +172,7 @@ extern void acemq_slot_reset(AcemqSlot *slot);
 
 /* The slot of a database, or NULL (not preloaded, or not served).  Takes no lock; check slot->database again if it matters. */
 extern AcemqSlot *acemq_slot_of(Oid database);
-extern AcemqSlot *acemq_my_slot(void);	/* of MyDatabaseId, cached */
+extern AcemqSlot *acemq_my_slot(void); /* of MyDatabaseId, cached */
 
 /* Set the wake flag and the worker's (launcher's) latch.  Safe in a commit callback: never raises an error. */
 extern void acemq_wake_worker(AcemqSlot *slot);
@@ -209,4 +209,4 @@ extern void acemq_slot_note_lag(AcemqSlot *slot, int64 lag_us, TimestampTz now);
 /* Quantile q (0..1) of both halves in seconds, or -1 when there is none. */
 extern double acemq_slot_lag_quantile(AcemqSlot *slot, double q);
 
-#endif							/* ACEMQ_SHMEM_H */
+#endif /* ACEMQ_SHMEM_H */

@@ -41,14 +41,12 @@ static char *sql_version(void);
 Datum
 acemq_worker_restart(PG_FUNCTION_ARGS)
 {
-	AcemqSlot  *slot = acemq_my_slot();
-	bool		ended;
+	AcemqSlot *slot = acemq_my_slot();
+	bool ended;
 
 	if (acemq_shared == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_ACEMQ_NO_RELAY),
-				 errmsg("the library acemq was not loaded at server start"),
-				 errhint("Add acemq to \"shared_preload_libraries\" and restart the server.")));
+		ereport(ERROR, (errcode(ERRCODE_ACEMQ_NO_RELAY), errmsg("the library acemq was not loaded at server start"),
+		                errhint("Add acemq to \"shared_preload_libraries\" and restart the server.")));
 
 	ended = slot != NULL && end_worker(slot);
 	acemq_wake_launcher();
@@ -59,7 +57,7 @@ acemq_worker_restart(PG_FUNCTION_ARGS)
 static bool
 end_worker(AcemqSlot *slot)
 {
-	bool		found;
+	bool found;
 
 	LWLockAcquire(acemq_shared->lock, LW_SHARED);
 	found = slot->database == MyDatabaseId && slot->worker_pid != 0;
@@ -80,19 +78,19 @@ acemq_version(PG_FUNCTION_ARGS)
 static char *
 sql_version(void)
 {
-	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
-	char	   *version = "none";
+	Relation rel = table_open(ExtensionRelationId, AccessShareLock);
+	char *version = "none";
 	ScanKeyData key;
 	SysScanDesc scan;
-	HeapTuple	tuple;
+	HeapTuple tuple;
 
 	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ, CStringGetDatum(ACEMQ_EXTENSION));
 	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
 	tuple = systable_getnext(scan);
 	if (HeapTupleIsValid(tuple))
 	{
-		bool		isnull;
-		Datum		value = heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(rel), &isnull);
+		bool isnull;
+		Datum value = heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(rel), &isnull);
 
 		if (!isnull)
 			version = text_to_cstring(DatumGetTextPP(value));
