@@ -16,6 +16,7 @@
 #include "access/detoast.h"
 #include "common/jsonapi.h"
 #include "fmgr.h"
+#include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "utils/jsonb.h"
 
