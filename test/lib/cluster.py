@@ -113,6 +113,14 @@ class Cluster:
             time.sleep(0.05)
 
     def _answers(self):
+        # The server says in its pid file when it takes connections; asking it earlier would only fill its log.
+        try:
+            with open(os.path.join(self.data, "postmaster.pid"), encoding="ascii") as pid_file:
+                lines = pid_file.read().splitlines()
+        except FileNotFoundError:
+            return False
+        if len(lines) < 8 or lines[0] != str(self.process.pid) or lines[7].strip() not in ("ready", "standby"):
+            return False
         try:
             self.connect().close()
             return True
