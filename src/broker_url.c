@@ -15,7 +15,7 @@
 #include <ctype.h>
 #include <strings.h>
 
-#define AMQP_PORT 5672
+#define AMQP_PORT  5672
 #define AMQPS_PORT 5671
 
 /* A piece of the text being parsed. */
@@ -76,8 +76,8 @@ hex_digit(char c)
 static char *
 decode(Span span, const char **problem)
 {
-	char	   *result = palloc_extended(span.end - span.start + 1, MCXT_ALLOC_NO_OOM);
-	char	   *out = result;
+	char *result = palloc_extended(span.end - span.start + 1, MCXT_ALLOC_NO_OOM);
+	char *out = result;
 
 	if (result == NULL)
 	{
@@ -86,8 +86,8 @@ decode(Span span, const char **problem)
 	}
 	for (const char *p = span.start; p < span.end; p++)
 	{
-		int			high;
-		int			low;
+		int high;
+		int low;
 
 		if (*p != '%')
 		{
@@ -115,8 +115,8 @@ take_scheme(Span *url, BrokerEndpoint *endpoint, const char **problem)
 {
 	static const char plain[] = "amqp://";
 	static const char secure[] = "amqps://";
-	size_t		length = url->end - url->start;
-	size_t		taken = 0;
+	size_t length = url->end - url->start;
+	size_t taken = 0;
 
 	if (length >= sizeof(secure) - 1 && strncasecmp(url->start, secure, sizeof(secure) - 1) == 0)
 		taken = sizeof(secure) - 1;
@@ -137,7 +137,7 @@ static bool
 parse_login(Span login, BrokerEndpoint *endpoint, const char **problem)
 {
 	const char *colon = span_find(login, ':');
-	Span		user = {login.start, colon != NULL ? colon : login.end};
+	Span user = {login.start, colon != NULL ? colon : login.end};
 
 	if (span_is_empty(user))
 	{
@@ -151,7 +151,7 @@ parse_login(Span login, BrokerEndpoint *endpoint, const char **problem)
 	/* "user:" means that the password comes from elsewhere: brokers accept no empty one. */
 	if (colon != NULL && colon + 1 < login.end)
 	{
-		endpoint->password = decode((Span) {colon + 1, login.end}, problem);
+		endpoint->password = decode((Span){colon + 1, login.end}, problem);
 		return endpoint->password != NULL;
 	}
 	return true;
@@ -160,7 +160,7 @@ parse_login(Span login, BrokerEndpoint *endpoint, const char **problem)
 static bool
 parse_port(Span text, BrokerEndpoint *endpoint, const char **problem)
 {
-	int			port = 0;
+	int port = 0;
 
 	for (const char *p = text.start; p < text.end; p++)
 	{
@@ -184,7 +184,7 @@ parse_port(Span text, BrokerEndpoint *endpoint, const char **problem)
 static bool
 parse_address(Span address, BrokerEndpoint *endpoint, const char **problem)
 {
-	Span		host = address;
+	Span host = address;
 	const char *after;
 
 	if (!span_is_empty(address) && *address.start == '[')
@@ -196,7 +196,7 @@ parse_address(Span address, BrokerEndpoint *endpoint, const char **problem)
 			*problem = "its IPv6 address is not closed by a bracket";
 			return false;
 		}
-		host = (Span) {address.start + 1, bracket};
+		host = (Span){address.start + 1, bracket};
 		after = bracket + 1;
 	}
 	else
@@ -217,7 +217,7 @@ parse_address(Span address, BrokerEndpoint *endpoint, const char **problem)
 		return false;
 
 	endpoint->port = endpoint->tls ? AMQPS_PORT : AMQP_PORT;
-	return after == address.end || parse_port((Span) {after + 1, address.end}, endpoint, problem);
+	return after == address.end || parse_port((Span){after + 1, address.end}, endpoint, problem);
 }
 
 /* What follows the slash; nothing, or a slash by itself, means the virtual host "/". */
@@ -231,7 +231,7 @@ parse_vhost(Span path, BrokerEndpoint *endpoint, const char **problem)
 		*problem = "its path has more than one part (write a slash in a virtual host as %2F)";
 		return false;
 	}
-	endpoint->vhost = decode(span_is_empty(path) ? (Span) {root, &root[1]} : path, problem);
+	endpoint->vhost = decode(span_is_empty(path) ? (Span){root, &root[1]} : path, problem);
 	if (endpoint->vhost == NULL)
 		return false;
 	if (strlen(endpoint->vhost) > ACEMQ_MAX_SHORTSTR)
@@ -257,8 +257,8 @@ has_blank_or_control(Span url)
 static bool
 parse_one(Span url, BrokerEndpoint *endpoint, const char **problem)
 {
-	Span		authority;
-	Span		path;
+	Span authority;
+	Span path;
 	const char *at;
 
 	if (span_is_empty(url))
@@ -292,9 +292,8 @@ parse_one(Span url, BrokerEndpoint *endpoint, const char **problem)
 		*problem = "it names no user";
 		return false;
 	}
-	return parse_login((Span) {authority.start, at}, endpoint, problem) &&
-		parse_address((Span) {at + 1, authority.end}, endpoint, problem) &&
-		parse_vhost(path, endpoint, problem);
+	return parse_login((Span){authority.start, at}, endpoint, problem) &&
+	       parse_address((Span){at + 1, authority.end}, endpoint, problem) && parse_vhost(path, endpoint, problem);
 }
 
 static void
@@ -302,7 +301,7 @@ free_endpoints(BrokerEndpoint *endpoints, int count)
 {
 	for (int i = 0; i < count; i++)
 	{
-		char	   *parts[] = {endpoints[i].host, endpoints[i].user, endpoints[i].password, endpoints[i].vhost};
+		char *parts[] = {endpoints[i].host, endpoints[i].user, endpoints[i].password, endpoints[i].vhost};
 
 		for (int j = 0; j < (int) lengthof(parts); j++)
 		{
@@ -316,7 +315,7 @@ free_endpoints(BrokerEndpoint *endpoints, int count)
 static int
 count_entries(const char *list)
 {
-	int			count = 1;
+	int count = 1;
 
 	for (const char *p = list; *p != '\0'; p++)
 		count += (*p == ',');
@@ -326,8 +325,8 @@ count_entries(const char *list)
 int
 broker_url_parse(const char *list, BrokerEndpoint **endpoints, const char **problem)
 {
-	Span		rest = {list, list + strlen(list)};
-	int			count = count_entries(list);
+	Span rest = {list, list + strlen(list)};
+	int count = count_entries(list);
 
 	*endpoints = NULL;
 	*problem = NULL;
@@ -343,7 +342,7 @@ broker_url_parse(const char *list, BrokerEndpoint **endpoints, const char **prob
 	for (int i = 0; i < count; i++)
 	{
 		const char *comma = span_find(rest, ',');
-		Span		entry = {rest.start, comma != NULL ? comma : rest.end};
+		Span entry = {rest.start, comma != NULL ? comma : rest.end};
 
 		if (!parse_one(span_trim(entry), &(*endpoints)[i], problem))
 		{
@@ -382,8 +381,8 @@ broker_url_has_password(const char *list)
 {
 	BrokerEndpoint *endpoints;
 	const char *problem;
-	int			count = broker_url_parse(list, &endpoints, &problem);
-	bool		found = false;
+	int count = broker_url_parse(list, &endpoints, &problem);
+	bool found = false;
 
 	if (count < 0)
 		return looks_like_password(list);
@@ -420,10 +419,10 @@ append_escaped(char *out, const char *text, const char *also_plain)
 char *
 broker_endpoint_text(const BrokerEndpoint *endpoint)
 {
-	bool		is_v6 = strchr(endpoint->host, ':') != NULL;
-	Size		room = 3 * (strlen(endpoint->host) + strlen(endpoint->vhost)) + 32;
-	char	   *text = palloc(room);
-	char	   *out = text;
+	bool is_v6 = strchr(endpoint->host, ':') != NULL;
+	Size room = 3 * (strlen(endpoint->host) + strlen(endpoint->vhost)) + 32;
+	char *text = palloc(room);
+	char *out = text;
 
 	out += snprintf(out, room, "%s://%s", endpoint->tls ? "amqps" : "amqp", is_v6 ? "[" : "");
 	out = append_escaped(out, endpoint->host, ":");

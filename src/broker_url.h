@@ -15,12 +15,12 @@
 
 typedef struct BrokerEndpoint
 {
-	bool		tls;
-	char	   *host;			/* without the brackets of an IPv6 literal */
-	int			port;			/* 5672 or 5671 when not given */
-	char	   *user;
-	char	   *password;		/* NULL: none in the URL */
-	char	   *vhost;			/* "/" when the path is absent, empty or "/" */
+	bool tls;
+	char *host; /* without the brackets of an IPv6 literal */
+	int port;   /* 5672 or 5671 when not given */
+	char *user;
+	char *password; /* NULL: none in the URL */
+	char *vhost;    /* "/" when the path is absent, empty or "/" */
 } BrokerEndpoint;
 
 /*
@@ -30,7 +30,7 @@ typedef struct BrokerEndpoint
  * user, no host, bad port, bad %-escape, query or fragment, %00.
  * Never raises an error: it runs in a GUC check hook too.
  */
-extern int	broker_url_parse(const char *list, BrokerEndpoint **endpoints, const char **problem);
+extern int broker_url_parse(const char *list, BrokerEndpoint **endpoints, const char **problem);
 
 /* True if some URL of the list carries a password (also of a list that is otherwise unusable). */
 extern bool broker_url_has_password(const char *list);
@@ -38,4 +38,4 @@ extern bool broker_url_has_password(const char *list);
 /* "amqps://host:port/vhost": what status and log lines may show.  palloc'd. */
 extern char *broker_endpoint_text(const BrokerEndpoint *endpoint);
 
-#endif							/* ACEMQ_BROKER_URL_H */
+#endif /* ACEMQ_BROKER_URL_H */

@@ -12,11 +12,11 @@
 WireField *
 wire_table_add(WireTable *table, const char *name, int name_len, WireKind kind)
 {
-	WireField  *field;
+	WireField *field;
 
 	if (table->count == table->capacity)
 	{
-		int			capacity = table->capacity > 0 ? table->capacity * 2 : FIRST_CAPACITY;
+		int capacity = table->capacity > 0 ? table->capacity * 2 : FIRST_CAPACITY;
 
 		if (table->fields == NULL)
 			table->fields = palloc(capacity * sizeof(WireField));
@@ -36,7 +36,7 @@ wire_table_add(WireTable *table, const char *name, int name_len, WireKind kind)
 void
 wire_table_add_string(WireTable *table, const char *name, const char *value)
 {
-	WireField  *field = wire_table_add(table, name, (int) strlen(name), WIRE_STRING);
+	WireField *field = wire_table_add(table, name, (int) strlen(name), WIRE_STRING);
 
 	field->value.string.data = value;
 	field->value.string.len = (int) strlen(value);
@@ -45,7 +45,7 @@ wire_table_add_string(WireTable *table, const char *name, const char *value)
 void
 wire_table_add_int(WireTable *table, const char *name, WireKind kind, int64 value)
 {
-	WireField  *field;
+	WireField *field;
 
 	Assert(kind == WIRE_INT32 || kind == WIRE_INT64);
 	field = wire_table_add(table, name, (int) strlen(name), kind);
@@ -83,7 +83,7 @@ value_size(const WireField *field)
 static Size
 list_size(const WireField *items, int count, bool named)
 {
-	Size		size = 4;
+	Size size = 4;
 
 	for (int i = 0; i < count; i++)
 	{

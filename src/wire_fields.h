@@ -27,33 +27,33 @@ typedef enum WireKind
 
 typedef struct WireField
 {
-	const char *name;			/* UTF-8, not terminated; NULL inside an array */
-	int			name_len;
-	WireKind	kind;
+	const char *name; /* UTF-8, not terminated; NULL inside an array */
+	int name_len;
+	WireKind kind;
 	union
 	{
 		struct
 		{
-			const char *data;	/* UTF-8, not terminated */
-			int			len;
-		}			string;
-		int64		integer;	/* WIRE_INT32 and WIRE_INT64 */
-		double		number;
-		bool		boolean;
+			const char *data; /* UTF-8, not terminated */
+			int len;
+		} string;
+		int64 integer; /* WIRE_INT32 and WIRE_INT64 */
+		double number;
+		bool boolean;
 		struct
 		{
 			struct WireField *items;
-			int			count;
-		}			list;		/* WIRE_TABLE and WIRE_ARRAY */
-	}			value;
+			int count;
+		} list; /* WIRE_TABLE and WIRE_ARRAY */
+	} value;
 } WireField;
 
 /* A growing table; memory is palloc'd in the context that is current when a field is added. */
 typedef struct WireTable
 {
-	WireField  *fields;
-	int			count;
-	int			capacity;
+	WireField *fields;
+	int count;
+	int capacity;
 } WireTable;
 
 extern WireField *wire_table_add(WireTable *table, const char *name, int name_len, WireKind kind);
@@ -63,4 +63,4 @@ extern void wire_table_add_int(WireTable *table, const char *name, WireKind kind
 /* Bytes the table takes in a content header frame: AMQP 0-9-1 section 4.2.5.5, with the 4 length bytes. */
 extern Size wire_table_size(const WireTable *table);
 
-#endif							/* ACEMQ_WIRE_FIELDS_H */
+#endif /* ACEMQ_WIRE_FIELDS_H */

@@ -27,28 +27,28 @@ typedef struct BrokerConn BrokerConn;
 
 typedef struct BrokerOptions
 {
-	int			io_timeout_ms;
-	int			connect_timeout_ms;
-	int			heartbeat_s;
-	const char *tls_ca_file;	/* NULL or empty: the system's trust store */
+	int io_timeout_ms;
+	int connect_timeout_ms;
+	int heartbeat_s;
+	const char *tls_ca_file; /* NULL or empty: the system's trust store */
 	const char *tls_cert_file;
 	const char *tls_key_file;
-	bool		tls_verify_peer;
-	bool		tls_verify_host;
-	const char *connection_name;	/* client property connection_name, shown by the broker */
+	bool tls_verify_peer;
+	bool tls_verify_host;
+	const char *connection_name; /* client property connection_name, shown by the broker */
 } BrokerOptions;
 
 typedef enum BrokerFailure
 {
-	BROKER_UNREACHABLE,			/* name, TCP, TLS, handshake, timeout */
-	BROKER_LOGIN_REFUSED,		/* wrong credentials or vhost: back off long */
-	BROKER_MISCONFIGURED		/* a TLS file that cannot be read, and the like */
+	BROKER_UNREACHABLE,   /* name, TCP, TLS, handshake, timeout */
+	BROKER_LOGIN_REFUSED, /* wrong credentials or vhost: back off long */
+	BROKER_MISCONFIGURED  /* a TLS file that cannot be read, and the like */
 } BrokerFailure;
 
 typedef struct BrokerError
 {
 	BrokerFailure kind;
-	char		text[ACEMQ_ERROR_TEXT]; /* one line, valid UTF-8, never a password */
+	char text[ACEMQ_ERROR_TEXT]; /* one line, valid UTF-8, never a password */
 } BrokerError;
 
 /* Call once per process, before the first connect and after signal handlers are installed. */
@@ -64,24 +64,28 @@ extern void broker_kick(void);
  * deleting that context closes the socket (no goodbye).
  */
 extern BrokerConn *broker_connect(MemoryContext parent, const BrokerEndpoint *endpoint, const BrokerOptions *options,
-								  BrokerError *error);
+                                  BrokerError *error);
 
 /* Say goodbye if `politely` (at most one second), free everything. */
 extern void broker_disconnect(BrokerConn *conn, bool politely);
 
 extern pgsocket broker_socket(BrokerConn *conn);
 extern bool broker_is_lost(BrokerConn *conn);
-extern const char *broker_lost_reason(BrokerConn *conn);	/* "" while it is not lost */
+extern const char *broker_lost_reason(BrokerConn *conn); /* "" while it is not lost */
 extern bool broker_is_blocked(BrokerConn *conn);
 extern const char *broker_blocked_reason(BrokerConn *conn);
-extern const char *broker_server_text(BrokerConn *conn);	/* "RabbitMQ 3.10.8" */
+extern const char *broker_server_text(BrokerConn *conn); /* "RabbitMQ 3.10.8" */
 
 /* Channel numbers in use: fixed, small, each one costs the library a page pool. */
-#define BROKER_CHANNEL_MAIN 1		/* pipelined publishes */
-#define BROKER_CHANNEL_PROBE 2		/* one at a time: suspects and retries; its death harms nobody else */
-#define BROKER_MAX_CHANNEL 7
+#define BROKER_CHANNEL_MAIN  1 /* pipelined publishes */
+#define BROKER_CHANNEL_PROBE 2 /* one at a time: suspects and retries; its death harms nobody else */
+#define BROKER_MAX_CHANNEL   7
 
-/* channel.open + confirm.select; also after the broker closed it.  False: connection lost. */
+/*
+ * channel.open + confirm.select; also after the broker closed it.  False:
+ * connection lost.  While the connection is blocked it is only noted: the
+ * channel opens in the broker_pump() that hears of the end.  May queue events.
+ */
 extern bool broker_open_channel(BrokerConn *conn, int channel);
 extern bool broker_channel_is_open(BrokerConn *conn, int channel);
 
@@ -92,55 +96,59 @@ typedef struct BrokerMessage
 	const char *routing_key;
 	const char *message_id;
 	const char *content_type;
-	const char *reply_to;		/* NULL: absent */
-	const char *expiration;		/* NULL: absent; goes out as it is */
-	int			priority;		/* -1: absent */
-	bool		persistent;
+	const char *reply_to;   /* NULL: absent */
+	const char *expiration; /* NULL: absent; goes out as it is */
+	int priority;           /* -1: absent */
+	bool persistent;
 	const WireTable *headers;
 	const char *body;
-	Size		body_len;
+	Size body_len;
 } BrokerMessage;
 
 typedef enum BrokerPublish
 {
-	BROKER_SENT,				/* in the window: exactly one outcome event with this token will follow */
-	BROKER_WOULD_BLOCK,			/* socket not writable, channel not open, or blocked: nothing was sent, try later */
-	BROKER_REFUSED,				/* this message cannot be sent (name too long, headers over a frame): nothing was sent, *error says why */
-	BROKER_LOST					/* connection is gone; an outcome for this token will not follow */
+	BROKER_SENT,        /* in the window: exactly one outcome event with this token will follow */
+	BROKER_WOULD_BLOCK, /* socket not writable, channel not open, or blocked: nothing was sent, try later */
+	BROKER_REFUSED, /* this message cannot be sent (name too long, headers over a frame): nothing was sent, *error says why */
+	BROKER_LOST /* connection is gone; an outcome for this token will not follow */
 } BrokerPublish;
 
-/* Mandatory, always.  Incoming frames have to be pumped before a batch of these. */
+/*
+ * Mandatory, always.  Incoming frames have to be pumped before a batch of
+ * these.  A message of up to 64 kB goes out with one system call, so corking
+ * matters for batches only.
+ */
 extern BrokerPublish broker_publish(BrokerConn *conn, int channel, const BrokerMessage *message, uint64 token,
-									BrokerError *error);
+                                    BrokerError *error);
 
 /* Put around a batch of publishes: lets the kernel send full segments instead of a packet per frame. */
 extern void broker_cork(BrokerConn *conn);
 extern void broker_uncork(BrokerConn *conn);
 
-extern int	broker_in_flight(BrokerConn *conn, int channel);
+extern int broker_in_flight(BrokerConn *conn, int channel);
 /* Time of the oldest unconfirmed publish of the channel, 0 if there is none. */
 extern TimestampTz broker_oldest_in_flight(BrokerConn *conn, int channel);
 
 typedef enum BrokerEventKind
 {
-	BROKER_EVENT_CONFIRMED,		/* token: acked and not returned */
-	BROKER_EVENT_NACKED,		/* token */
-	BROKER_EVENT_RETURNED,		/* token, code, text: comes once, in place of the confirm that follows on the wire */
-	BROKER_EVENT_UNSETTLED,		/* token: was in flight on a channel that the broker closed; one per token, after CHANNEL_CLOSED */
-	BROKER_EVENT_CHANNEL_CLOSED,	/* channel, code, text; close-ok has been sent; window of the channel is empty after its UNSETTLED events */
-	BROKER_EVENT_BLOCKED,		/* text */
+	BROKER_EVENT_CONFIRMED, /* token: acked and not returned */
+	BROKER_EVENT_NACKED,    /* token */
+	BROKER_EVENT_RETURNED,  /* token, code, text: comes once, in place of the confirm that follows on the wire */
+	BROKER_EVENT_UNSETTLED, /* token: was in flight on a channel that the broker closed; one per token, after CHANNEL_CLOSED */
+	BROKER_EVENT_CHANNEL_CLOSED, /* channel, code, text; close-ok has been sent; window of the channel is empty after its UNSETTLED events */
+	BROKER_EVENT_BLOCKED, /* text */
 	BROKER_EVENT_UNBLOCKED,
-	BROKER_EVENT_LOST			/* text; last event of a connection.  All tokens still out are unknown */
+	BROKER_EVENT_LOST /* text; last event of a connection.  All tokens still out are unknown */
 } BrokerEventKind;
 
 typedef struct BrokerEvent
 {
 	BrokerEventKind kind;
-	int			channel;
-	uint64		token;
-	TimestampTz sent_at;		/* of the publish, for outcome events */
-	int			code;
-	const char *text;			/* valid until the next broker_pump(); cleaned to valid UTF-8, at most ACEMQ_ERROR_TEXT */
+	int channel;
+	uint64 token;
+	TimestampTz sent_at; /* of the publish, for outcome events */
+	int code;
+	const char *text; /* valid until the next broker_pump(); cleaned to valid UTF-8, at most ACEMQ_ERROR_TEXT */
 } BrokerEvent;
 
 /*
@@ -152,4 +160,4 @@ extern void broker_pump(BrokerConn *conn);
 /* Next queued event; false when there is none. */
 extern bool broker_next_event(BrokerConn *conn, BrokerEvent *event);
 
-#endif							/* ACEMQ_BROKER_H */
+#endif /* ACEMQ_BROKER_H */

@@ -20,7 +20,7 @@ uint64
 conn_route(const void *exchange, Size exchange_len, const void *routing_key, Size routing_key_len)
 {
 	const uint64 prime = UINT64CONST(0x100000001b3);
-	uint64		hash = UINT64CONST(0xcbf29ce484222325);
+	uint64 hash = UINT64CONST(0xcbf29ce484222325);
 
 	for (Size i = 0; i < exchange_len; i++)
 		hash = (hash ^ ((const uint8 *) exchange)[i]) * prime;
@@ -41,7 +41,7 @@ rpc_succeeded(BrokerConn *conn, GuardOutcome outcome, const char *what)
 	if (outcome == GUARD_QUIET && reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION)
 	{
 		amqp_bytes_t words = amqp_empty_bytes;
-		char		text[ACEMQ_MAX_SHORTSTR + 1];
+		char text[ACEMQ_MAX_SHORTSTR + 1];
 
 		if (reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD)
 			words = ((amqp_connection_close_t *) reply.reply.decoded)->reply_text;
@@ -51,14 +51,15 @@ rpc_succeeded(BrokerConn *conn, GuardOutcome outcome, const char *what)
 		conn_lost(conn, "could not %s: %s", what, text);
 		return false;
 	}
-	return conn_check(conn, reply.library_error < 0 ? reply.library_error : AMQP_STATUS_UNEXPECTED_STATE, outcome, what);
+	return conn_check(conn, reply.library_error < 0 ? reply.library_error : AMQP_STATUS_UNEXPECTED_STATE, outcome,
+	                  what);
 }
 
 static bool
 open_now(BrokerConn *conn, int channel)
 {
 	BrokerChannel *ch = &conn->channels[channel];
-	bool		ok;
+	bool ok;
 
 	guard_begin(broker_socket(conn), conn->io_timeout_ms);
 	(void) amqp_channel_open(conn->rabbit, (amqp_channel_t) channel);

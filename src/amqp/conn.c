@@ -38,10 +38,10 @@ broker_kick(void)
 }
 
 bool
-broker_fail(BrokerError *error, BrokerFailure kind, const char *format,...)
+broker_fail(BrokerError *error, BrokerFailure kind, const char *format, ...)
 {
-	char		text[ACEMQ_ERROR_TEXT];
-	va_list		args;
+	char text[ACEMQ_ERROR_TEXT];
+	va_list args;
 
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
@@ -96,7 +96,7 @@ establish(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions 
 
 	broker_bound_resolver();
 	conn->tls = endpoint->tls;
-	if (!(conn->tls ? broker_dial_tls : broker_dial_tcp) (conn, endpoint, options, error))
+	if (!(conn->tls ? broker_dial_tls : broker_dial_tcp)(conn, endpoint, options, error))
 		return false;
 	CHECK_FOR_INTERRUPTS();
 	return broker_login(conn, endpoint, options, error);
@@ -106,8 +106,11 @@ BrokerConn *
 broker_connect(MemoryContext parent, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error)
 {
 	BrokerConn *conn = make_conn(parent, options);
+	MemoryContext caller = MemoryContextSwitchTo(conn->context);
+	bool ok = establish(conn, endpoint, options, error);
 
-	if (!establish(conn, endpoint, options, error))
+	MemoryContextSwitchTo(caller);
+	if (!ok)
 	{
 		MemoryContextDelete(conn->context);
 		CHECK_FOR_INTERRUPTS();
@@ -137,10 +140,10 @@ broker_disconnect(BrokerConn *conn, bool politely)
 /* ---- loss ---- */
 
 void
-conn_lost(BrokerConn *conn, const char *format,...)
+conn_lost(BrokerConn *conn, const char *format, ...)
 {
-	char		text[ACEMQ_ERROR_TEXT];
-	va_list		args;
+	char text[ACEMQ_ERROR_TEXT];
+	va_list args;
 
 	if (conn->lost)
 		return;
@@ -176,7 +179,7 @@ conn_describe_failure(char *text, Size size, int status, GuardOutcome outcome, c
 bool
 conn_check(BrokerConn *conn, int status, GuardOutcome outcome, const char *what)
 {
-	char		text[ACEMQ_ERROR_TEXT];
+	char text[ACEMQ_ERROR_TEXT];
 
 	if (status >= 0 && outcome == GUARD_QUIET)
 		return true;
@@ -190,8 +193,8 @@ conn_check(BrokerConn *conn, int status, GuardOutcome outcome, const char *what)
 bool
 conn_send_frame(BrokerConn *conn, const amqp_frame_t *frame, const char *what)
 {
-	int			status;
-	bool		ok;
+	int status;
+	bool ok;
 
 	if (conn->lost)
 		return false;
@@ -217,7 +220,7 @@ conn_send_method(BrokerConn *conn, int channel, amqp_method_number_t id, void *m
 static void
 set_cork(BrokerConn *conn, int on)
 {
-	pgsocket	socket = broker_socket(conn);
+	pgsocket socket = broker_socket(conn);
 
 	/* Only a matter of speed: no harm if it fails. */
 	if (socket != PGINVALID_SOCKET)

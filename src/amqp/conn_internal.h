@@ -26,51 +26,51 @@ typedef enum ReturnStep
 
 typedef struct ReturnInProgress
 {
-	ReturnStep	step;
-	int			code;
-	char		text[ACEMQ_MAX_SHORTSTR + 1];
-	uint64		route;			/* as conn_route() makes it */
-	uint64		body_left;
+	ReturnStep step;
+	int code;
+	char text[ACEMQ_MAX_SHORTSTR + 1];
+	uint64 route; /* as conn_route() makes it */
+	uint64 body_left;
 } ReturnInProgress;
 
 typedef struct BrokerChannel
 {
-	bool		open;
-	bool		wanted;			/* to be opened as soon as the broker listens again */
-	Window		window;
-	WindowEntry *entries;		/* memory of the window; kept when the channel closes */
+	bool open;
+	bool wanted; /* to be opened as soon as the broker listens again */
+	Window window;
+	WindowEntry *entries; /* memory of the window; kept when the channel closes */
 	ReturnInProgress returning;
 } BrokerChannel;
 
 struct BrokerConn
 {
-	MemoryContext context;		/* everything below, and this */
+	MemoryContext context; /* everything below, and this */
 	MemoryContextCallback on_delete;
-	MemoryContext scratch;		/* of one publish */
+	MemoryContext scratch; /* of one publish */
 	amqp_connection_state_t rabbit;
-	bool		fd_counted;		/* AcquireExternalFD() was called */
+	bool fd_counted; /* AcquireExternalFD() was called */
 
-	int			io_timeout_ms;
-	char		server_text[128];
+	int io_timeout_ms;
+	char server_text[128];
 
-	bool		lost;
-	char		lost_reason[ACEMQ_ERROR_TEXT];
-	bool		blocked;
-	char		blocked_reason[ACEMQ_MAX_SHORTSTR + 1];
-	bool		tls;
-	bool		corked;
-	bool		mid_message;	/* some but not all of a message has been sent */
-	Size		sent_since_poll;	/* bytes of messages since the socket was last found to take more */
-	uint8	   *buffer;			/* SHORT_MESSAGE_MAX bytes, for the frames of a short message */
+	bool lost;
+	char lost_reason[ACEMQ_ERROR_TEXT];
+	bool blocked;
+	char blocked_reason[ACEMQ_MAX_SHORTSTR + 1];
+	bool tls;
+	bool corked;
+	bool mid_message;     /* some but not all of a message has been sent */
+	Size sent_since_poll; /* bytes of messages since the socket was last found to take more */
+	uint8 *buffer;        /* SHORT_MESSAGE_MAX bytes, for the frames of a short message */
 
-	EventQueue	events;
+	EventQueue events;
 	BrokerChannel channels[BROKER_MAX_CHANNEL + 1];
 };
 
 /* ---- conn.c ---- */
 
 /* Mark the connection as lost, with the reason, and queue the event; only the first call counts. */
-extern void conn_lost(BrokerConn *conn, const char *format,...) CHECKED_FORMAT(2, 3);
+extern void conn_lost(BrokerConn *conn, const char *format, ...) CHECKED_FORMAT(2, 3);
 
 /*
  * After a guarded call: false, and the connection is lost, if it failed or the
@@ -80,7 +80,7 @@ extern bool conn_check(BrokerConn *conn, int status, GuardOutcome outcome, const
 
 /* The same words without a connection to mark. */
 extern void conn_describe_failure(char *text, Size size, int status, GuardOutcome outcome, const char *what,
-								  int timeout_ms);
+                                  int timeout_ms);
 
 /* Send one frame under the guard, then serve interrupts.  False: lost. */
 extern bool conn_send_frame(BrokerConn *conn, const amqp_frame_t *frame, const char *what);
@@ -104,19 +104,19 @@ extern void pump_frames(BrokerConn *conn);
 /* ---- dial.c, tls.c, login.c: the steps of broker_connect(); false with *error filled ---- */
 
 extern bool broker_dial_tcp(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options,
-							BrokerError *error);
+                            BrokerError *error);
 extern bool broker_dial_tls(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options,
-							BrokerError *error);
+                            BrokerError *error);
 extern bool broker_login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options,
-						 BrokerError *error);
+                         BrokerError *error);
 
 /* The process's resolver gives up early: getaddrinfo() is the one call without a deadline. */
 extern void broker_bound_resolver(void);
 
 /* Fill *error; returns false, so that a step can end with it. */
-extern bool broker_fail(BrokerError *error, BrokerFailure kind, const char *format,...) CHECKED_FORMAT(3, 4);
+extern bool broker_fail(BrokerError *error, BrokerFailure kind, const char *format, ...) CHECKED_FORMAT(3, 4);
 
 /* The reason of the last failed OpenSSL call, or "". */
 extern const char *broker_tls_reason(void);
 
-#endif							/* ACEMQ_CONN_INTERNAL_H */
+#endif /* ACEMQ_CONN_INTERNAL_H */

@@ -25,8 +25,8 @@
 
 typedef struct Address
 {
-	int			family;
-	socklen_t	len;
+	int family;
+	socklen_t len;
 	struct sockaddr_storage storage;
 } Address;
 
@@ -50,16 +50,16 @@ resolve(const BrokerEndpoint *endpoint, Address *addresses, BrokerError *error)
 {
 	struct addrinfo hint = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
 	struct addrinfo *list = NULL;
-	char		port[16];
-	int			status;
-	int			count = 0;
+	char port[16];
+	int status;
+	int count = 0;
 
 	snprintf(port, sizeof(port), "%d", endpoint->port);
 	status = getaddrinfo(endpoint->host, port, &hint, &list);
 	if (status != 0)
 	{
 		(void) broker_fail(error, BROKER_UNREACHABLE, "could not resolve the host name of %s: %s",
-						   broker_endpoint_text(endpoint), gai_strerror(status));
+		                   broker_endpoint_text(endpoint), gai_strerror(status));
 		return 0;
 	}
 
@@ -81,8 +81,8 @@ resolve(const BrokerEndpoint *endpoint, Address *addresses, BrokerError *error)
 static pgsocket
 make_socket(BrokerConn *conn, int family)
 {
-	int			on = 1;
-	pgsocket	fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+	int on = 1;
+	pgsocket fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
 	amqp_socket_t *handle;
 
 	if (fd == PGINVALID_SOCKET)
@@ -106,17 +106,17 @@ make_socket(BrokerConn *conn, int family)
 static bool
 wait_connected(pgsocket fd, TimestampTz deadline)
 {
-	bool		latch_was_set = false;
-	int			events = 0;
+	bool latch_was_set = false;
+	int events = 0;
 
 	while ((events & WL_SOCKET_CONNECTED) == 0)
 	{
-		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+		long left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
 
 		if (left <= 0)
 			break;
-		events = WaitLatchOrSocket(MyLatch, WL_LATCH_SET | WL_SOCKET_CONNECTED | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-								   fd, left, PG_WAIT_EXTENSION);
+		events = WaitLatchOrSocket(MyLatch, WL_LATCH_SET | WL_SOCKET_CONNECTED | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, fd,
+		                           left, PG_WAIT_EXTENSION);
 		if (events & WL_LATCH_SET)
 		{
 			ResetLatch(MyLatch);
@@ -135,9 +135,9 @@ wait_connected(pgsocket fd, TimestampTz deadline)
 static int
 connect_one(BrokerConn *conn, const Address *address, TimestampTz deadline)
 {
-	pgsocket	fd = make_socket(conn, address->family);
-	int			problem = 0;
-	socklen_t	len = sizeof(problem);
+	pgsocket fd = make_socket(conn, address->family);
+	int problem = 0;
+	socklen_t len = sizeof(problem);
 
 	if (fd == PGINVALID_SOCKET)
 		return errno;
@@ -155,10 +155,10 @@ connect_one(BrokerConn *conn, const Address *address, TimestampTz deadline)
 bool
 broker_dial_tcp(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options, BrokerError *error)
 {
-	Address    *addresses = MemoryContextAlloc(conn->context, MAX_ADDRESSES * sizeof(Address));
-	int			count = resolve(endpoint, addresses, error);
+	Address *addresses = MemoryContextAlloc(conn->context, MAX_ADDRESSES * sizeof(Address));
+	int count = resolve(endpoint, addresses, error);
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), options->connect_timeout_ms);
-	int			problem = 0;
+	int problem = 0;
 
 	if (count == 0)
 		return false;
@@ -172,5 +172,5 @@ broker_dial_tcp(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOp
 		}
 	}
 	return broker_fail(error, BROKER_UNREACHABLE, "could not connect to %s: %s", broker_endpoint_text(endpoint),
-					   strerror(problem));
+	                   strerror(problem));
 }

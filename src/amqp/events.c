@@ -26,7 +26,7 @@ events_init(EventQueue *queue, MemoryContext parent)
 static void
 grow(EventQueue *queue)
 {
-	int			capacity = queue->capacity * 2;
+	int capacity = queue->capacity * 2;
 	BrokerEvent *items = MemoryContextAlloc(queue->context, capacity * sizeof(BrokerEvent));
 
 	for (int i = 0; i < queue->count; i++)

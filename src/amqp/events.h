@@ -11,12 +11,12 @@
 
 typedef struct EventQueue
 {
-	MemoryContext context;		/* of the queue itself */
-	MemoryContext texts;		/* what event->text points to */
-	BrokerEvent *items;			/* ring */
-	int			capacity;
-	int			head;
-	int			count;
+	MemoryContext context; /* of the queue itself */
+	MemoryContext texts;   /* what event->text points to */
+	BrokerEvent *items;    /* ring */
+	int capacity;
+	int head;
+	int count;
 } EventQueue;
 
 extern void events_init(EventQueue *queue, MemoryContext parent);
@@ -29,4 +29,4 @@ extern bool events_next(EventQueue *queue, BrokerEvent *event);
 /* Forget the texts of events already taken. */
 extern void events_forget_texts(EventQueue *queue);
 
-#endif							/* ACEMQ_AMQP_EVENTS_H */
+#endif /* ACEMQ_AMQP_EVENTS_H */

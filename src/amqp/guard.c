@@ -25,8 +25,8 @@ static void *volatile guard_socket_arg = NULL;
 static void
 shut_down(void)
 {
-	int			save_errno = errno;
-	pgsocket	socket = guard_socket;
+	int save_errno = errno;
+	pgsocket socket = guard_socket;
 
 	if (socket == PGINVALID_SOCKET && guard_socket_of != NULL)
 		socket = guard_socket_of(guard_socket_arg);
@@ -106,7 +106,7 @@ guard_begin_opening(GuardSocketOf socket_of, void *arg, int timeout_ms)
 GuardOutcome
 guard_end(void)
 {
-	int			save_errno = errno;
+	int save_errno = errno;
 
 	/*
 	 * First of all the flag: once it is clear, no handler touches the socket,

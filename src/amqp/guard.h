@@ -24,7 +24,7 @@ typedef enum GuardOutcome
 {
 	GUARD_QUIET,
 	GUARD_TIMED_OUT,
-	GUARD_KICKED				/* the process is to end */
+	GUARD_KICKED /* the process is to end */
 } GuardOutcome;
 
 /* Once per process, after InitializeTimeouts(). */
@@ -33,7 +33,7 @@ extern void guard_init(void);
 extern void guard_begin(pgsocket socket, int timeout_ms);
 
 /* For a call that makes the socket itself: it is asked for when it is needed, in a signal handler. */
-typedef pgsocket (*GuardSocketOf) (void *arg);
+typedef pgsocket (*GuardSocketOf)(void *arg);
 extern void guard_begin_opening(GuardSocketOf socket_of, void *arg, int timeout_ms);
 
 /* No error may be raised and no interrupt served between begin and end. */
@@ -45,4 +45,4 @@ extern void guard_kick(void);
 /* Shut the socket down again if the guard has fired.  For a socket that came into being after that. */
 extern void guard_repeat(void);
 
-#endif							/* ACEMQ_GUARD_H */
+#endif /* ACEMQ_GUARD_H */

@@ -16,7 +16,7 @@
 
 /* "PRECONDITION_FAILED - ..." and the like come with these. */
 #define CODE_ACCESS_REFUSED 403
-#define CODE_NOT_ALLOWED 530
+#define CODE_NOT_ALLOWED    530
 
 static amqp_table_entry_t
 text_entry(const char *name, const char *value)
@@ -45,17 +45,14 @@ static amqp_rpc_reply_t
 send_login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions *options)
 {
 	amqp_table_entry_t capabilities[] = {
-		capability("connection.blocked"),
-		capability("consumer_cancel_notify"),
-		capability("publisher_confirms"),
-		capability("basic.nack"),
-		capability("authentication_failure_close"),
+	    capability("connection.blocked"), capability("consumer_cancel_notify"),       capability("publisher_confirms"),
+	    capability("basic.nack"),         capability("authentication_failure_close"),
 	};
 	amqp_table_entry_t properties[] = {
-		text_entry("product", "AceMQ for PostgreSQL"),
-		text_entry("version", ACEMQ_VERSION),
-		text_entry("connection_name", options->connection_name != NULL ? options->connection_name : "acemq"),
-		{.key = amqp_cstring_bytes("capabilities"), .value.kind = AMQP_FIELD_KIND_TABLE},
+	    text_entry("product", "AceMQ for PostgreSQL"),
+	    text_entry("version", ACEMQ_VERSION),
+	    text_entry("connection_name", options->connection_name != NULL ? options->connection_name : "acemq"),
+	    {.key = amqp_cstring_bytes("capabilities"), .value.kind = AMQP_FIELD_KIND_TABLE},
 	};
 	amqp_table_t table = {lengthof(properties), properties};
 
@@ -64,12 +61,12 @@ send_login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions
 
 	/* No password but a certificate: that is what the broker is to know us by. */
 	if (endpoint->password == NULL && endpoint->tls && options->tls_cert_file != NULL &&
-		options->tls_cert_file[0] != '\0')
+	    options->tls_cert_file[0] != '\0')
 		return amqp_login_with_properties(conn->rabbit, endpoint->vhost, BROKER_MAX_CHANNEL, FRAME_MAX,
-										  options->heartbeat_s, &table, AMQP_SASL_METHOD_EXTERNAL, endpoint->user);
+		                                  options->heartbeat_s, &table, AMQP_SASL_METHOD_EXTERNAL, endpoint->user);
 	return amqp_login_with_properties(conn->rabbit, endpoint->vhost, BROKER_MAX_CHANNEL, FRAME_MAX,
-									  options->heartbeat_s, &table, AMQP_SASL_METHOD_PLAIN, endpoint->user,
-									  endpoint->password != NULL ? endpoint->password : "");
+	                                  options->heartbeat_s, &table, AMQP_SASL_METHOD_PLAIN, endpoint->user,
+	                                  endpoint->password != NULL ? endpoint->password : "");
 }
 
 /* The broker said no and why. */
@@ -77,24 +74,24 @@ static bool
 refused_by_broker(const BrokerEndpoint *endpoint, const amqp_method_t *method, BrokerError *error)
 {
 	const amqp_connection_close_t *close = method->decoded;
-	char		words[ACEMQ_MAX_SHORTSTR + 1];
-	bool		is_login;
+	char words[ACEMQ_MAX_SHORTSTR + 1];
+	bool is_login;
 
 	if (method->id != AMQP_CONNECTION_CLOSE_METHOD)
 		return broker_fail(error, BROKER_UNREACHABLE, "could not log in to %s: unexpected answer",
-						   broker_endpoint_text(endpoint));
+		                   broker_endpoint_text(endpoint));
 	text_clean(words, sizeof(words), close->reply_text.bytes, close->reply_text.len);
 	is_login = close->reply_code == CODE_ACCESS_REFUSED || close->reply_code == CODE_NOT_ALLOWED;
 	return broker_fail(error, is_login ? BROKER_LOGIN_REFUSED : BROKER_UNREACHABLE, "could not log in to %s: %d %s",
-					   broker_endpoint_text(endpoint), (int) close->reply_code, words);
+	                   broker_endpoint_text(endpoint), (int) close->reply_code, words);
 }
 
 static void
 describe_server(BrokerConn *conn)
 {
 	const amqp_table_t *table = amqp_get_server_properties(conn->rabbit);
-	char		product[64] = "unknown broker";
-	char		version[32] = "";
+	char product[64] = "unknown broker";
+	char version[32] = "";
 
 	for (int i = 0; i < table->num_entries; i++)
 	{
@@ -126,7 +123,7 @@ broker_login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptio
 {
 	amqp_rpc_reply_t reply;
 	GuardOutcome outcome;
-	char		text[ACEMQ_ERROR_TEXT];
+	char text[ACEMQ_ERROR_TEXT];
 
 	set_timeouts(conn, options);
 	guard_begin(broker_socket(conn), options->connect_timeout_ms);
@@ -142,8 +139,8 @@ broker_login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptio
 		return refused_by_broker(endpoint, &reply.reply, error);
 	if (outcome == GUARD_QUIET && reply.library_error == AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD)
 		return broker_fail(error, BROKER_LOGIN_REFUSED,
-						   "could not log in to %s: the broker does not offer this way of logging in",
-						   broker_endpoint_text(endpoint));
+		                   "could not log in to %s: the broker does not offer this way of logging in",
+		                   broker_endpoint_text(endpoint));
 
 	conn_describe_failure(text, sizeof(text), reply.library_error, outcome, "log in", options->connect_timeout_ms);
 	return broker_fail(error, BROKER_UNREACHABLE, "%s (%s)", text, broker_endpoint_text(endpoint));

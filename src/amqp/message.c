@@ -26,9 +26,9 @@ shortstr_size(const char *text)
 Size
 message_properties_size(const BrokerMessage *message)
 {
-	return sizeof(uint16) + shortstr_size(message->content_type) + wire_table_size(message->headers) +
-		sizeof(uint8) + (message->priority >= 0 ? sizeof(uint8) : 0) + shortstr_size(message->reply_to) +
-		shortstr_size(message->expiration) + shortstr_size(message->message_id);
+	return sizeof(uint16) + shortstr_size(message->content_type) + wire_table_size(message->headers) + sizeof(uint8) +
+	       (message->priority >= 0 ? sizeof(uint8) : 0) + shortstr_size(message->reply_to) +
+	       shortstr_size(message->expiration) + shortstr_size(message->message_id);
 }
 
 amqp_basic_publish_t
@@ -48,7 +48,7 @@ message_properties(const BrokerMessage *message)
 	amqp_basic_properties_t properties = {0};
 
 	properties._flags = AMQP_BASIC_CONTENT_TYPE_FLAG | AMQP_BASIC_HEADERS_FLAG | AMQP_BASIC_DELIVERY_MODE_FLAG |
-		AMQP_BASIC_MESSAGE_ID_FLAG;
+	                    AMQP_BASIC_MESSAGE_ID_FLAG;
 	properties.content_type = bytes_of(message->content_type);
 	properties.headers = wire_headers_build(message->headers);
 	properties.delivery_mode = message->persistent ? 2 : 1;
@@ -74,10 +74,10 @@ message_properties(const BrokerMessage *message)
 bool
 message_is_short(const BrokerMessage *message, Size properties_len, int frame_max)
 {
-	const Size	most = SHORT_MESSAGE_MAX - MESSAGE_OVERHEAD;
+	const Size most = SHORT_MESSAGE_MAX - MESSAGE_OVERHEAD;
 
 	return message->body_len <= most && properties_len <= most - message->body_len &&
-		message->body_len <= (Size) frame_max - RABBIT_FRAME_OVERHEAD;
+	       message->body_len <= (Size) frame_max - RABBIT_FRAME_OVERHEAD;
 }
 
 static uint8 *
@@ -92,7 +92,7 @@ put_number(uint8 *out, uint64 value, int width)
 static uint8 *
 close_frame(uint8 *frame, int type, int channel, Size payload_len)
 {
-	uint8	   *payload = put_number(put_number(put_number(frame, type, 1), channel, 2), payload_len, 4);
+	uint8 *payload = put_number(put_number(put_number(frame, type, 1), channel, 2), payload_len, 4);
 
 	payload[payload_len] = AMQP_FRAME_END;
 	return payload + payload_len + 1;
@@ -101,15 +101,15 @@ close_frame(uint8 *frame, int type, int channel, Size payload_len)
 int
 message_encode_short(uint8 *buffer, int channel, const BrokerMessage *message, amqp_basic_properties_t *properties)
 {
-	const int	head = RABBIT_FRAME_OVERHEAD - 1;
+	const int head = RABBIT_FRAME_OVERHEAD - 1;
 	amqp_basic_publish_t method = message_method(message);
-	uint8	   *frame = buffer;
-	uint8	   *payload;
-	int			len;
+	uint8 *frame = buffer;
+	uint8 *payload;
+	int len;
 
 	payload = put_number(frame + head, AMQP_BASIC_PUBLISH_METHOD, 4);
 	len = amqp_encode_method(AMQP_BASIC_PUBLISH_METHOD, &method,
-							 (amqp_bytes_t) {buffer + SHORT_MESSAGE_MAX - payload, payload});
+	                         (amqp_bytes_t){buffer + SHORT_MESSAGE_MAX - payload, payload});
 	if (len < 0)
 		return -1;
 	frame = close_frame(frame, AMQP_FRAME_METHOD, channel, 4 + len);
@@ -118,7 +118,7 @@ message_encode_short(uint8 *buffer, int channel, const BrokerMessage *message, a
 	payload = put_number(payload, 0, 2);
 	payload = put_number(payload, message->body_len, 8);
 	len = amqp_encode_properties(AMQP_BASIC_CLASS, properties,
-								 (amqp_bytes_t) {buffer + SHORT_MESSAGE_MAX - payload, payload});
+	                             (amqp_bytes_t){buffer + SHORT_MESSAGE_MAX - payload, payload});
 	if (len < 0)
 		return -1;
 	frame = close_frame(frame, AMQP_FRAME_HEADER, channel, RABBIT_CONTENT_HEADER + len);

@@ -16,7 +16,7 @@
 
 /* Upper bound of what stands around properties and body in the three frames of a short message. */
 #define MESSAGE_METHOD_FRAME_MAX (RABBIT_FRAME_OVERHEAD + 4 + 2 + 2 * (1 + ACEMQ_MAX_SHORTSTR) + 1)
-#define MESSAGE_OVERHEAD (MESSAGE_METHOD_FRAME_MAX + 2 * RABBIT_FRAME_OVERHEAD + RABBIT_CONTENT_HEADER)
+#define MESSAGE_OVERHEAD         (MESSAGE_METHOD_FRAME_MAX + 2 * RABBIT_FRAME_OVERHEAD + RABBIT_CONTENT_HEADER)
 
 extern amqp_basic_publish_t message_method(const BrokerMessage *message);
 
@@ -32,7 +32,7 @@ extern bool message_is_short(const BrokerMessage *message, Size properties_len, 
  * All frames of a short message, into SHORT_MESSAGE_MAX bytes of memory.  The
  * length, or -1 if the library refuses to encode it.
  */
-extern int	message_encode_short(uint8 *buffer, int channel, const BrokerMessage *message,
-								 amqp_basic_properties_t *properties);
+extern int message_encode_short(uint8 *buffer, int channel, const BrokerMessage *message,
+                                amqp_basic_properties_t *properties);
 
-#endif							/* ACEMQ_AMQP_MESSAGE_H */
+#endif /* ACEMQ_AMQP_MESSAGE_H */

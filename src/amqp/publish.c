@@ -46,13 +46,13 @@ name_problem(const BrokerMessage *message)
 	{
 		const char *value;
 		const char *problem;
-	}			names[] = {
-		{message->exchange, "exchange name is longer than 255 bytes"},
-		{message->routing_key, "routing key is longer than 255 bytes"},
-		{message->message_id, "message id is longer than 255 bytes"},
-		{message->content_type, "content type is longer than 255 bytes"},
-		{message->reply_to, "reply-to is longer than 255 bytes"},
-		{message->expiration, "expiration is longer than 255 bytes"},
+	} names[] = {
+	    {message->exchange, "exchange name is longer than 255 bytes"},
+	    {message->routing_key, "routing key is longer than 255 bytes"},
+	    {message->message_id, "message id is longer than 255 bytes"},
+	    {message->content_type, "content type is longer than 255 bytes"},
+	    {message->reply_to, "reply-to is longer than 255 bytes"},
+	    {message->expiration, "expiration is longer than 255 bytes"},
 	};
 
 	for (int i = 0; i < (int) lengthof(names); i++)
@@ -69,7 +69,7 @@ name_problem(const BrokerMessage *message)
 static bool
 check_message(BrokerConn *conn, const BrokerMessage *message, Size *properties_len, BrokerError *error)
 {
-	Size		room = amqp_get_frame_max(conn->rabbit) - RABBIT_FRAME_OVERHEAD - RABBIT_CONTENT_HEADER;
+	Size room = amqp_get_frame_max(conn->rabbit) - RABBIT_FRAME_OVERHEAD - RABBIT_CONTENT_HEADER;
 	const char *problem = name_problem(message);
 
 	if (problem == NULL)
@@ -87,7 +87,7 @@ check_message(BrokerConn *conn, const BrokerMessage *message, Size *properties_l
 static bool
 make_room(BrokerConn *conn, BrokerChannel *ch)
 {
-	int			capacity = ch->window.capacity > 0 ? ch->window.capacity * 2 : FIRST_WINDOW;
+	int capacity = ch->window.capacity > 0 ? ch->window.capacity * 2 : FIRST_WINDOW;
 	WindowEntry *entries;
 
 	if (ch->window.unsettled >= ACEMQ_MAX_IN_FLIGHT)
@@ -105,11 +105,11 @@ make_room(BrokerConn *conn, BrokerChannel *ch)
 static void
 note_in_window(BrokerChannel *ch, const BrokerMessage *message, uint64 token)
 {
-	uint64		route = conn_route(message->exchange, strlen(message->exchange),
-								   message->routing_key, strlen(message->routing_key));
+	uint64 route =
+	    conn_route(message->exchange, strlen(message->exchange), message->routing_key, strlen(message->routing_key));
 
 	window_push(&ch->window, token, GetCurrentTimestamp(), route, message->message_id,
-				(int) strlen(message->message_id));
+	            (int) strlen(message->message_id));
 }
 
 /* ---- frames ---- */
@@ -119,7 +119,7 @@ static short
 poll_socket(BrokerConn *conn, short events, int timeout_ms)
 {
 	struct pollfd pfd = {.fd = broker_socket(conn), .events = events};
-	int			ready;
+	int ready;
 
 	if (timeout_ms == 0)
 		return poll(&pfd, 1, 0) > 0 ? pfd.revents : 0;
@@ -140,7 +140,7 @@ static short
 wait_for_socket(BrokerConn *conn, short events, TimestampTz *deadline)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	int			left;
+	int left;
 
 	if (*deadline == 0)
 		*deadline = TimestampTzPlusMilliseconds(now, conn->io_timeout_ms);
@@ -160,7 +160,7 @@ static bool
 ready_for_more(BrokerConn *conn, BrokerChannel *ch)
 {
 	TimestampTz deadline = 0;
-	short		ready = poll_socket(conn, POLLIN | POLLOUT, 0);
+	short ready = poll_socket(conn, POLLIN | POLLOUT, 0);
 
 	for (;;)
 	{
@@ -190,7 +190,7 @@ send_header(BrokerConn *conn, int channel, amqp_basic_properties_t *properties, 
 static bool
 send_body(BrokerConn *conn, int channel, const BrokerMessage *message)
 {
-	Size		most = amqp_get_frame_max(conn->rabbit) - RABBIT_FRAME_OVERHEAD;
+	Size most = amqp_get_frame_max(conn->rabbit) - RABBIT_FRAME_OVERHEAD;
 
 	for (Size offset = 0; offset < message->body_len; offset += most)
 	{
@@ -212,13 +212,13 @@ static bool
 send_by_frames(BrokerConn *conn, int channel, const BrokerMessage *message, amqp_basic_properties_t *properties)
 {
 	amqp_basic_publish_t method = message_method(message);
-	bool		own_cork = !conn->corked;
-	bool		ok;
+	bool own_cork = !conn->corked;
+	bool ok;
 
 	if (own_cork)
 		broker_cork(conn);
 	ok = conn_send_method(conn, channel, AMQP_BASIC_PUBLISH_METHOD, &method, "send a message") &&
-		send_header(conn, channel, properties, message->body_len) && send_body(conn, channel, message);
+	     send_header(conn, channel, properties, message->body_len) && send_body(conn, channel, message);
 	if (own_cork)
 		broker_uncork(conn);
 	return ok;
@@ -234,7 +234,7 @@ send_bytes(BrokerConn *conn, const uint8 *data, Size len)
 
 	while (len > 0 && !conn->lost)
 	{
-		ssize_t		sent = send(broker_socket(conn), data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t sent = send(broker_socket(conn), data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (sent >= 0)
 		{
@@ -253,7 +253,7 @@ send_bytes(BrokerConn *conn, const uint8 *data, Size len)
 static bool
 send_short(BrokerConn *conn, int channel, const BrokerMessage *message, amqp_basic_properties_t *properties)
 {
-	int			len = message_encode_short(conn->buffer, channel, message, properties);
+	int len = message_encode_short(conn->buffer, channel, message, properties);
 
 	if (len >= 0)
 		return send_bytes(conn, conn->buffer, len);
@@ -281,7 +281,7 @@ send_message(BrokerConn *conn, int channel, const BrokerMessage *message, Size p
 {
 	amqp_basic_properties_t properties;
 	MemoryContext caller;
-	bool		ok;
+	bool ok;
 
 	MemoryContextReset(conn->scratch);
 	caller = MemoryContextSwitchTo(conn->scratch);
@@ -303,7 +303,7 @@ BrokerPublish
 broker_publish(BrokerConn *conn, int channel, const BrokerMessage *message, uint64 token, BrokerError *error)
 {
 	BrokerChannel *ch = conn_channel(conn, channel);
-	Size		properties_len = 0;
+	Size properties_len = 0;
 
 	if (conn->mid_message)
 		conn_lost(conn, "sending a message was interrupted");

@@ -54,8 +54,8 @@ begin_return(BrokerConn *conn, int channel, const amqp_basic_return_t *method)
 	ch->returning.step = RETURN_WANTS_HEADER;
 	ch->returning.code = method->reply_code;
 	copy_words(ch->returning.text, sizeof(ch->returning.text), method->reply_text);
-	ch->returning.route = conn_route(method->exchange.bytes, method->exchange.len,
-									 method->routing_key.bytes, method->routing_key.len);
+	ch->returning.route =
+	    conn_route(method->exchange.bytes, method->exchange.len, method->routing_key.bytes, method->routing_key.len);
 }
 
 static const WindowEntry *
@@ -79,7 +79,7 @@ handle_header(BrokerConn *conn, int channel, const amqp_frame_t *frame)
 	if (frame->payload.properties.class_id != AMQP_BASIC_CLASS)
 	{
 		conn_lost(conn, "the broker returned a message with a header of class %u",
-				  (unsigned) frame->payload.properties.class_id);
+		          (unsigned) frame->payload.properties.class_id);
 		return;
 	}
 
@@ -111,7 +111,7 @@ static void
 handle_body(BrokerConn *conn, int channel, const amqp_frame_t *frame)
 {
 	BrokerChannel *ch = conn_channel(conn, channel);
-	Size		len = frame->payload.body_fragment.len;
+	Size len = frame->payload.body_fragment.len;
 
 	if (ch == NULL || ch->returning.step != RETURN_WANTS_BODY)
 		return;
@@ -127,7 +127,7 @@ channel_closed(BrokerConn *conn, int channel, const amqp_channel_close_t *method
 {
 	BrokerChannel *ch = conn_channel(conn, channel);
 	amqp_channel_close_ok_t answer = {0};
-	char		text[ACEMQ_MAX_SHORTSTR + 1];
+	char text[ACEMQ_MAX_SHORTSTR + 1];
 	BrokerEvent *event;
 
 	copy_words(text, sizeof(text), method->reply_text);
@@ -149,8 +149,8 @@ static void
 connection_closed(BrokerConn *conn, const amqp_connection_close_t *method)
 {
 	amqp_connection_close_ok_t answer = {0};
-	char		text[ACEMQ_MAX_SHORTSTR + 1];
-	int			code = method->reply_code;
+	char text[ACEMQ_MAX_SHORTSTR + 1];
+	int code = method->reply_code;
 
 	copy_words(text, sizeof(text), method->reply_text);
 	(void) conn_send_method(conn, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &answer, "answer the closing of the connection");
@@ -164,8 +164,7 @@ set_blocked(BrokerConn *conn, bool blocked, amqp_bytes_t reason)
 		return;
 	conn->blocked = blocked;
 	copy_words(conn->blocked_reason, sizeof(conn->blocked_reason), reason);
-	(void) events_push(&conn->events, blocked ? BROKER_EVENT_BLOCKED : BROKER_EVENT_UNBLOCKED, 0,
-					   conn->blocked_reason);
+	(void) events_push(&conn->events, blocked ? BROKER_EVENT_BLOCKED : BROKER_EVENT_UNBLOCKED, 0, conn->blocked_reason);
 }
 
 /* ---- dispatch ---- */
@@ -185,19 +184,19 @@ handle_method(BrokerConn *conn, int channel, const amqp_method_t *method)
 	switch (method->id)
 	{
 		case AMQP_BASIC_ACK_METHOD:
-			{
-				const amqp_basic_ack_t *ack = method->decoded;
+		{
+			const amqp_basic_ack_t *ack = method->decoded;
 
-				settle(conn, channel, ack->delivery_tag, ack->multiple, BROKER_EVENT_CONFIRMED);
-				break;
-			}
+			settle(conn, channel, ack->delivery_tag, ack->multiple, BROKER_EVENT_CONFIRMED);
+			break;
+		}
 		case AMQP_BASIC_NACK_METHOD:
-			{
-				const amqp_basic_nack_t *nack = method->decoded;
+		{
+			const amqp_basic_nack_t *nack = method->decoded;
 
-				settle(conn, channel, nack->delivery_tag, nack->multiple, BROKER_EVENT_NACKED);
-				break;
-			}
+			settle(conn, channel, nack->delivery_tag, nack->multiple, BROKER_EVENT_NACKED);
+			break;
+		}
 		case AMQP_BASIC_RETURN_METHOD:
 			begin_return(conn, channel, method->decoded);
 			break;
@@ -243,7 +242,7 @@ next_frame(BrokerConn *conn, amqp_frame_t *frame)
 {
 	struct timeval at_once = {0, 0};
 	GuardOutcome outcome;
-	int			status;
+	int status;
 
 	/* Guarded because a heartbeat that is due is sent from in there. */
 	guard_begin(broker_socket(conn), conn->io_timeout_ms);

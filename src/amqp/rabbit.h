@@ -31,4 +31,4 @@
 /* Bytes of a content header before the property flags: class, weight, body size. */
 #define RABBIT_CONTENT_HEADER 12
 
-#endif							/* ACEMQ_RABBIT_H */
+#endif /* ACEMQ_RABBIT_H */

@@ -13,12 +13,12 @@ text_clean(char *target, Size size, const void *data, Size len)
 {
 	const unsigned char *in = data;
 	const unsigned char *end = in + len;
-	char	   *out = target;
-	char	   *last = target + size - 1;
+	char *out = target;
+	char *last = target + size - 1;
 
 	while (in < end)
 	{
-		int			width = pg_encoding_verifymbchar(PG_UTF8, (const char *) in, (int) Min(end - in, 4));
+		int width = pg_encoding_verifymbchar(PG_UTF8, (const char *) in, (int) Min(end - in, 4));
 
 		if (out + Max(width, 1) > last)
 			break;

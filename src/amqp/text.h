@@ -15,4 +15,4 @@
  */
 extern void text_clean(char *target, Size size, const void *data, Size len);
 
-#endif							/* ACEMQ_AMQP_TEXT_H */
+#endif /* ACEMQ_AMQP_TEXT_H */

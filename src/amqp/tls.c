@@ -27,9 +27,9 @@ static const char development_marker[] = "ACEMQ DEVELOPMENT ONLY - DO NOT TRUST"
 /* What the verification callback needs and finds; hangs off the SSL_CTX. */
 typedef struct TlsVerdict
 {
-	bool		verify;			/* else everything but a development certificate passes */
-	int			code;			/* X509_V_ERR_..., the first failure */
-	bool		development;	/* a development certificate was presented */
+	bool verify;      /* else everything but a development certificate passes */
+	int code;         /* X509_V_ERR_..., the first failure */
+	bool development; /* a development certificate was presented */
 } TlsVerdict;
 
 const char *
@@ -46,8 +46,8 @@ static bool
 is_development_certificate(X509 *certificate)
 {
 	unsigned char *der = NULL;
-	int			len = i2d_X509(certificate, &der);
-	bool		found;
+	int len = i2d_X509(certificate, &der);
+	bool found;
 
 	if (len <= 0)
 		return false;
@@ -57,7 +57,7 @@ is_development_certificate(X509 *certificate)
 }
 
 static bool
-any_development_certificate(const STACK_OF(X509) *certificates)
+any_development_certificate(const STACK_OF(X509) * certificates)
 {
 	for (int i = 0; i < sk_X509_num(certificates); i++)
 	{
@@ -71,12 +71,12 @@ any_development_certificate(const STACK_OF(X509) *certificates)
 static int
 verify_certificate(int ok, X509_STORE_CTX *store)
 {
-	SSL		   *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
+	SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
 	TlsVerdict *verdict = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
-	X509	   *current = X509_STORE_CTX_get_current_cert(store);
+	X509 *current = X509_STORE_CTX_get_current_cert(store);
 
 	if ((current != NULL && is_development_certificate(current)) ||
-		any_development_certificate(X509_STORE_CTX_get0_untrusted(store)))
+	    any_development_certificate(X509_STORE_CTX_get0_untrusted(store)))
 	{
 		verdict->development = true;
 		X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_REJECTED);
@@ -124,26 +124,26 @@ static bool
 trust_authorities(SSL_CTX *context, const BrokerOptions *options, BrokerError *error)
 {
 	const char *file = options->tls_ca_file;
-	STACK_OF(X509_OBJECT) *objects;
+	STACK_OF(X509_OBJECT) * objects;
 
 	if (file == NULL || file[0] == '\0')
 	{
 		if (SSL_CTX_set_default_verify_paths(context) == 1)
 			return true;
 		return broker_fail(error, BROKER_MISCONFIGURED, "could not load the system's certificate authorities: %s",
-						   broker_tls_reason());
+		                   broker_tls_reason());
 	}
 
 	if (!is_readable(file, error))
 		return false;
 	if (SSL_CTX_load_verify_locations(context, file, NULL) != 1)
 		return broker_fail(error, BROKER_MISCONFIGURED, "could not load certificate authorities from \"%s\": %s", file,
-						   broker_tls_reason());
+		                   broker_tls_reason());
 
 	objects = X509_STORE_get0_objects(SSL_CTX_get_cert_store(context));
 	for (int i = 0; i < sk_X509_OBJECT_num(objects); i++)
 	{
-		X509	   *certificate = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(objects, i));
+		X509 *certificate = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(objects, i));
 
 		if (certificate != NULL && is_development_certificate(certificate))
 			return broker_fail(error, BROKER_MISCONFIGURED, "file \"%s\" holds a development certificate", file);
@@ -156,8 +156,8 @@ present_certificate(SSL_CTX *context, const BrokerOptions *options, BrokerError 
 {
 	const char *certificate = options->tls_cert_file;
 	const char *key = options->tls_key_file;
-	bool		has_certificate = certificate != NULL && certificate[0] != '\0';
-	bool		has_key = key != NULL && key[0] != '\0';
+	bool has_certificate = certificate != NULL && certificate[0] != '\0';
+	bool has_key = key != NULL && key[0] != '\0';
 	STACK_OF(X509) *chain = NULL;
 
 	if (!has_certificate && !has_key)
@@ -169,14 +169,15 @@ present_certificate(SSL_CTX *context, const BrokerOptions *options, BrokerError 
 		return false;
 	if (SSL_CTX_use_certificate_chain_file(context, certificate) != 1)
 		return broker_fail(error, BROKER_MISCONFIGURED, "could not load client certificate \"%s\": %s", certificate,
-						   broker_tls_reason());
+		                   broker_tls_reason());
 	SSL_CTX_get0_chain_certs(context, &chain);
 	if (is_development_certificate(SSL_CTX_get0_certificate(context)) || any_development_certificate(chain))
 		return broker_fail(error, BROKER_MISCONFIGURED, "file \"%s\" holds a development certificate", certificate);
 
 	SSL_CTX_set_default_passwd_cb(context, no_passphrase);
 	if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1 || SSL_CTX_check_private_key(context) != 1)
-		return broker_fail(error, BROKER_MISCONFIGURED, "could not use client key \"%s\": %s", key, broker_tls_reason());
+		return broker_fail(error, BROKER_MISCONFIGURED, "could not use client key \"%s\": %s", key,
+		                   broker_tls_reason());
 	return true;
 }
 
@@ -204,7 +205,8 @@ configure(SSL_CTX *context, TlsVerdict *verdict, const char *host, const BrokerO
 	SSL_CTX_set_verify(context, SSL_VERIFY_PEER, verify_certificate);
 	verdict->verify = options->tls_verify_peer;
 	if (options->tls_verify_peer && options->tls_verify_host && !expect_name(context, host))
-		return broker_fail(error, BROKER_MISCONFIGURED, "a certificate cannot be checked against the host name of the URL");
+		return broker_fail(error, BROKER_MISCONFIGURED,
+		                   "a certificate cannot be checked against the host name of the URL");
 	return trust_authorities(context, options, error) && present_certificate(context, options, error);
 }
 
@@ -252,8 +254,8 @@ connect_problem(int status, GuardOutcome outcome, int save_errno)
 		return amqp_error_string2(status);
 
 	/* The library asks for the reason of a connect that failed later, but keeps it to itself. */
-	return save_errno == 0 || save_errno == EINPROGRESS ? "connection refused or host unreachable" :
-		strerror(save_errno);
+	return save_errno == 0 || save_errno == EINPROGRESS ? "connection refused or host unreachable"
+	                                                    : strerror(save_errno);
 }
 
 static pgsocket
@@ -270,8 +272,8 @@ broker_dial_tls(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOp
 	amqp_socket_t *socket = amqp_ssl_socket_new(conn->rabbit);
 	const char *where = broker_endpoint_text(endpoint);
 	GuardOutcome outcome;
-	int			status;
-	int			save_errno;
+	int status;
+	int save_errno;
 
 	if (socket == NULL)
 		return broker_fail(error, BROKER_UNREACHABLE, "could not set up TLS");
@@ -295,7 +297,7 @@ broker_dial_tls(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOp
 		return broker_fail(error, BROKER_UNREACHABLE, "%s presented a development certificate", where);
 	if (verdict->code != X509_V_OK)
 		return broker_fail(error, BROKER_UNREACHABLE, "the certificate of %s was refused: %s", where,
-						   certificate_problem(verdict->code));
+		                   certificate_problem(verdict->code));
 	return broker_fail(error, BROKER_UNREACHABLE, "could not connect to %s: %s", where,
-					   connect_problem(status, outcome, save_errno));
+	                   connect_problem(status, outcome, save_errno));
 }

@@ -22,7 +22,7 @@ window_init(Window *window, WindowEntry *entries, int capacity)
 static void
 compact_into(Window *window, WindowEntry *target)
 {
-	int			kept = 0;
+	int kept = 0;
 
 	for (int i = window->head; i < window->tail; i++)
 	{
@@ -81,7 +81,7 @@ window_push(Window *window, uint64_t token, int64_t sent_at, uint64_t route, con
 static bool
 settle_entry(Window *window, WindowEntry *entry)
 {
-	bool		was_waiting = entry->state == WINDOW_WAITING;
+	bool was_waiting = entry->state == WINDOW_WAITING;
 
 	if (entry->state != WINDOW_SETTLED)
 		window->unsettled--;
@@ -103,9 +103,9 @@ static WindowEntry *
 find_tag(Window *window, uint64_t tag)
 {
 	WindowEntry *entries = window->entries;
-	int			low = window->head;
-	int			high = window->tail - 1;
-	uint64_t	offset;
+	int low = window->head;
+	int high = window->tail - 1;
+	uint64_t offset;
 
 	if (low > high || tag < entries[low].tag || tag > entries[high].tag)
 		return NULL;
@@ -116,7 +116,7 @@ find_tag(Window *window, uint64_t tag)
 
 	while (low <= high)
 	{
-		int			middle = low + (high - low) / 2;
+		int middle = low + (high - low) / 2;
 
 		if (entries[middle].tag == tag)
 			return &entries[middle];
@@ -132,7 +132,7 @@ static const WindowEntry *
 settle_one(Window *window, uint64_t tag)
 {
 	WindowEntry *entry = find_tag(window, tag);
-	bool		report = entry != NULL && settle_entry(window, entry);
+	bool report = entry != NULL && settle_entry(window, entry);
 
 	skip_settled(window);
 	return report ? entry : NULL;
@@ -169,7 +169,7 @@ find_id(Window *window, int from, int to, const char *id, int id_len, const uint
 		WindowEntry *entry = &window->entries[i];
 
 		if (entry->state == WINDOW_WAITING && entry->id_len == id_len && (route == NULL || entry->route == *route) &&
-			memcmp(entry->id, id, id_len) == 0)
+		    memcmp(entry->id, id, id_len) == 0)
 			return entry;
 	}
 	return NULL;
@@ -179,7 +179,7 @@ const WindowEntry *
 window_mark_returned(Window *window, const char *id, int id_len, uint64_t route)
 {
 	WindowEntry *entry;
-	int			hint = window->return_hint > window->head ? window->return_hint : window->head;
+	int hint = window->return_hint > window->head ? window->return_hint : window->head;
 
 	/*
 	 * Returns come in publish order.  Looking first behind the last one keeps

@@ -17,32 +17,32 @@
 
 typedef enum WindowState
 {
-	WINDOW_WAITING,				/* nothing heard of it yet */
-	WINDOW_RETURNED,			/* came back as unroutable; its ack is still to come and says nothing new */
-	WINDOW_SETTLED				/* acked or nacked */
+	WINDOW_WAITING,  /* nothing heard of it yet */
+	WINDOW_RETURNED, /* came back as unroutable; its ack is still to come and says nothing new */
+	WINDOW_SETTLED   /* acked or nacked */
 } WindowState;
 
 typedef struct WindowEntry
 {
-	uint64_t	tag;
-	uint64_t	token;
-	uint64_t	route;			/* any fingerprint of exchange and routing key */
-	int64_t		sent_at;
-	uint8_t		state;			/* WindowState */
-	uint8_t		id_len;
-	char		id[255];		/* message id, not terminated */
+	uint64_t tag;
+	uint64_t token;
+	uint64_t route; /* any fingerprint of exchange and routing key */
+	int64_t sent_at;
+	uint8_t state; /* WindowState */
+	uint8_t id_len;
+	char id[255]; /* message id, not terminated */
 } WindowEntry;
 
 typedef struct Window
 {
 	WindowEntry *entries;
-	int			capacity;
-	int			head;			/* first entry that may be unsettled */
-	int			tail;			/* one after the last entry */
-	int			waiting;		/* entries in state WINDOW_WAITING */
-	int			unsettled;		/* the same and those in WINDOW_RETURNED */
-	int			return_hint;	/* where the last returned entry was found */
-	uint64_t	next_tag;
+	int capacity;
+	int head;        /* first entry that may be unsettled */
+	int tail;        /* one after the last entry */
+	int waiting;     /* entries in state WINDOW_WAITING */
+	int unsettled;   /* the same and those in WINDOW_RETURNED */
+	int return_hint; /* where the last returned entry was found */
+	uint64_t next_tag;
 } Window;
 
 /* Also for a channel that has just been (re)opened: tags start at 1 again. */
@@ -79,4 +79,4 @@ extern const WindowEntry *window_mark_returned(Window *window, const char *id, i
 /* The earliest waiting entry, or NULL. */
 extern const WindowEntry *window_oldest(const Window *window);
 
-#endif							/* ACEMQ_WINDOW_H */
+#endif /* ACEMQ_WINDOW_H */

@@ -20,4 +20,4 @@ extern const char *wire_headers_problem(const WireTable *table);
 /* Palloc'd in the current context; names and strings point into the argument. */
 extern amqp_table_t wire_headers_build(const WireTable *table);
 
-#endif							/* ACEMQ_WIRE_HEADERS_H */
+#endif /* ACEMQ_WIRE_HEADERS_H */

@@ -8,8 +8,8 @@
 
 #include <stdio.h>
 
-static int	checks_passed = 0;
-static int	checks_failed = 0;
+static int checks_passed = 0;
+static int checks_failed = 0;
 
 static inline void
 check_at(int ok, const char *file, int line, const char *what)
@@ -35,4 +35,4 @@ check_report(void)
 	return checks_failed > 0;
 }
 
-#endif							/* ACEMQ_CHECK_H */
+#endif /* ACEMQ_CHECK_H */

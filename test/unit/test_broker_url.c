@@ -28,9 +28,9 @@ same(const char *a, const char *b)
 typedef struct Good
 {
 	const char *url;
-	bool		tls;
+	bool tls;
 	const char *host;
-	int			port;
+	int port;
 	const char *user;
 	const char *password;
 	const char *vhost;
@@ -38,22 +38,22 @@ typedef struct Good
 } Good;
 
 static const Good good[] = {
-	{"amqp://u:p@h", false, "h", 5672, "u", "p", "/", "amqp://h:5672/"},
-	{"amqps://u:p@h", true, "h", 5671, "u", "p", "/", "amqps://h:5671/"},
-	{"AMQPS://u:p@h", true, "h", 5671, "u", "p", "/", "amqps://h:5671/"},
-	{"amqp://u@h/", false, "h", 5672, "u", NULL, "/", "amqp://h:5672/"},
-	{"amqp://u:@h", false, "h", 5672, "u", NULL, "/", "amqp://h:5672/"},
-	{"amqp://u:p@h:1234/shop", false, "h", 1234, "u", "p", "shop", "amqp://h:1234/shop"},
-	{"amqp://u:p@h:65535/%2F", false, "h", 65535, "u", "p", "/", "amqp://h:65535/"},
-	{"amqp://u:p@h/%2Fa%2fb", false, "h", 5672, "u", "p", "/a/b", "amqp://h:5672/%2Fa%2Fb"},
-	{"amqp://u:p@[::1]", false, "::1", 5672, "u", "p", "/", "amqp://[::1]:5672/"},
-	{"amqps://u:p@[fe80::1%25eth0]:99/v", true, "fe80::1%eth0", 99, "u", "p", "v", "amqps://[fe80::1%25eth0]:99/v"},
-	{"amqp://us%40er:p%3A%2C%2f%25@h", false, "h", 5672, "us@er", "p:,/%", "/", "amqp://h:5672/"},
-	{"amqp://u:p@ss:w@h", false, "h", 5672, "u", "p@ss:w", "/", "amqp://h:5672/"},
-	{"amqp://u:p\xc3\xa4\x73s@h", false, "h", 5672, "u", "p\xc3\xa4\x73s", "/", "amqp://h:5672/"},
-	{"amqp://u:p%C3%A4@h/%c3%a4", false, "h", 5672, "u", "p\xc3\xa4", "\xc3\xa4", "amqp://h:5672/%C3%A4"},
-	{"  amqp://u:p@h  ", false, "h", 5672, "u", "p", "/", "amqp://h:5672/"},
-	{"amqp://u:p@h/%0A", false, "h", 5672, "u", "p", "\n", "amqp://h:5672/%0A"},
+    {"amqp://u:p@h", false, "h", 5672, "u", "p", "/", "amqp://h:5672/"},
+    {"amqps://u:p@h", true, "h", 5671, "u", "p", "/", "amqps://h:5671/"},
+    {"AMQPS://u:p@h", true, "h", 5671, "u", "p", "/", "amqps://h:5671/"},
+    {"amqp://u@h/", false, "h", 5672, "u", NULL, "/", "amqp://h:5672/"},
+    {"amqp://u:@h", false, "h", 5672, "u", NULL, "/", "amqp://h:5672/"},
+    {"amqp://u:p@h:1234/shop", false, "h", 1234, "u", "p", "shop", "amqp://h:1234/shop"},
+    {"amqp://u:p@h:65535/%2F", false, "h", 65535, "u", "p", "/", "amqp://h:65535/"},
+    {"amqp://u:p@h/%2Fa%2fb", false, "h", 5672, "u", "p", "/a/b", "amqp://h:5672/%2Fa%2Fb"},
+    {"amqp://u:p@[::1]", false, "::1", 5672, "u", "p", "/", "amqp://[::1]:5672/"},
+    {"amqps://u:p@[fe80::1%25eth0]:99/v", true, "fe80::1%eth0", 99, "u", "p", "v", "amqps://[fe80::1%25eth0]:99/v"},
+    {"amqp://us%40er:p%3A%2C%2f%25@h", false, "h", 5672, "us@er", "p:,/%", "/", "amqp://h:5672/"},
+    {"amqp://u:p@ss:w@h", false, "h", 5672, "u", "p@ss:w", "/", "amqp://h:5672/"},
+    {"amqp://u:p\xc3\xa4\x73s@h", false, "h", 5672, "u", "p\xc3\xa4\x73s", "/", "amqp://h:5672/"},
+    {"amqp://u:p%C3%A4@h/%c3%a4", false, "h", 5672, "u", "p\xc3\xa4", "\xc3\xa4", "amqp://h:5672/%C3%A4"},
+    {"  amqp://u:p@h  ", false, "h", 5672, "u", "p", "/", "amqp://h:5672/"},
+    {"amqp://u:p@h/%0A", false, "h", 5672, "u", "p", "\n", "amqp://h:5672/%0A"},
 };
 
 static void
@@ -64,8 +64,8 @@ test_good(void)
 		const Good *want = &good[i];
 		BrokerEndpoint *got;
 		const char *problem;
-		int			count = broker_url_parse(want->url, &got, &problem);
-		char	   *shown;
+		int count = broker_url_parse(want->url, &got, &problem);
+		char *shown;
 
 		CHECK_CASE(count == 1 && problem == NULL, want->url);
 		if (count != 1)
@@ -86,49 +86,49 @@ test_good(void)
 typedef struct Bad
 {
 	const char *url;
-	bool		password;
+	bool password;
 } Bad;
 
 static const Bad bad[] = {
-	{"http://u:secret@h", true},
-	{"amqp:/u:secret@h", true},
-	{"amqp//u:secret@h", true},
-	{"u:secret@h", true},
-	{"amqp://h", false},
-	{"amqp://h:5672", false},
-	{"amqp://", false},
-	{"amqp", false},
-	{"amqp://@h", false},
-	{"amqp://:secret@h", true},
-	{"amqp://u:secret@", true},
-	{"amqp://u:secret@:5672", true},
-	{"amqp://u:secret@h:", true},
-	{"amqp://u:secret@h:0", true},
-	{"amqp://u:secret@h:65536", true},
-	{"amqp://u:secret@h:99999999999999999999", true},
-	{"amqp://u:secret@h:-1", true},
-	{"amqp://u:secret@h:5x", true},
-	{"amqp://u:secret@h:1:2", true},
-	{"amqp://u:secret@[::1", true},
-	{"amqp://u:secret@[::1]x", true},
-	{"amqp://u:secret@[]:1", true},
-	{"amqp://u:secret@h/a/b", true},
-	{"amqp://u:secret@h/?heartbeat=1", true},
-	{"amqp://u:secret?@h", true},
-	{"amqp://u:secret@h/v#x", true},
-	{"amqp://u:se%cret@h", true},
-	{"amqp://u:secret%@h", true},
-	{"amqp://u:secret%4@h", true},
-	{"amqp://u:secret%00@h", true},
-	{"amqp://u:sec,ret@h", true},
-	{"amqp://u:sec/ret@h", true},
-	{"amqp://u:sec ret@h", true},
-	{"amqp://u:secret@h\x01", true},
-	{"amqp://u@h,", false},
-	{",amqp://u@h", false},
-	{"amqp://u@h,,amqp://u@h", false},
-	{"amqp://u@h , http://u@h", false},
-	{",", false},
+    {"http://u:secret@h", true},
+    {"amqp:/u:secret@h", true},
+    {"amqp//u:secret@h", true},
+    {"u:secret@h", true},
+    {"amqp://h", false},
+    {"amqp://h:5672", false},
+    {"amqp://", false},
+    {"amqp", false},
+    {"amqp://@h", false},
+    {"amqp://:secret@h", true},
+    {"amqp://u:secret@", true},
+    {"amqp://u:secret@:5672", true},
+    {"amqp://u:secret@h:", true},
+    {"amqp://u:secret@h:0", true},
+    {"amqp://u:secret@h:65536", true},
+    {"amqp://u:secret@h:99999999999999999999", true},
+    {"amqp://u:secret@h:-1", true},
+    {"amqp://u:secret@h:5x", true},
+    {"amqp://u:secret@h:1:2", true},
+    {"amqp://u:secret@[::1", true},
+    {"amqp://u:secret@[::1]x", true},
+    {"amqp://u:secret@[]:1", true},
+    {"amqp://u:secret@h/a/b", true},
+    {"amqp://u:secret@h/?heartbeat=1", true},
+    {"amqp://u:secret?@h", true},
+    {"amqp://u:secret@h/v#x", true},
+    {"amqp://u:se%cret@h", true},
+    {"amqp://u:secret%@h", true},
+    {"amqp://u:secret%4@h", true},
+    {"amqp://u:secret%00@h", true},
+    {"amqp://u:sec,ret@h", true},
+    {"amqp://u:sec/ret@h", true},
+    {"amqp://u:sec ret@h", true},
+    {"amqp://u:secret@h\x01", true},
+    {"amqp://u@h,", false},
+    {",amqp://u@h", false},
+    {"amqp://u@h,,amqp://u@h", false},
+    {"amqp://u@h , http://u@h", false},
+    {",", false},
 };
 
 static void
@@ -138,7 +138,7 @@ test_bad(void)
 	{
 		BrokerEndpoint *got;
 		const char *problem;
-		int			count = broker_url_parse(bad[i].url, &got, &problem);
+		int count = broker_url_parse(bad[i].url, &got, &problem);
 
 		CHECK_CASE(count == -1 && got == NULL, bad[i].url);
 		CHECK_CASE(problem != NULL && strstr(problem, "secret") == NULL, bad[i].url);
@@ -151,7 +151,7 @@ test_lists(void)
 {
 	BrokerEndpoint *got;
 	const char *problem;
-	int			count;
+	int count;
 
 	CHECK(broker_url_parse("", &got, &problem) == 0 && got == NULL);
 	CHECK(broker_url_parse(" \t\n", &got, &problem) == 0 && got == NULL);
@@ -168,10 +168,10 @@ test_lists(void)
 static void
 test_long_vhost(void)
 {
-	char		url[300] = "amqp://u@h/";
+	char url[300] = "amqp://u@h/";
 	BrokerEndpoint *got;
 	const char *problem;
-	int			prefix = (int) strlen(url);
+	int prefix = (int) strlen(url);
 
 	memset(url + prefix, 'v', 256);
 	CHECK(broker_url_parse(url, &got, &problem) == -1);
@@ -201,16 +201,16 @@ static void
 test_noise(void)
 {
 	static const char alphabet[] = "amqps://u:p@h%2F,[]:5?# /\xc3\x01";
-	char		text[40];
+	char text[40];
 
 	srand(7);
 	for (int round = 0; round < 200000; round++)
 	{
 		BrokerEndpoint *got;
 		const char *problem;
-		int			len = rand() % (int) sizeof(text);
-		int			prefix = rand() % 2 ? 7 : 0;
-		int			count;
+		int len = rand() % (int) sizeof(text);
+		int prefix = rand() % 2 ? 7 : 0;
+		int count;
 
 		memcpy(text, "amqp://", 7);
 		for (int i = prefix; i < len; i++)

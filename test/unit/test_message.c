@@ -7,7 +7,7 @@
 
 #include "check.h"
 
-#define CHANNEL 5
+#define CHANNEL   5
 #define FRAME_MAX 131072
 
 static uint8 buffer[SHORT_MESSAGE_MAX];
@@ -20,7 +20,7 @@ read_frame(amqp_connection_state_t rabbit, amqp_bytes_t *bytes)
 
 	while (frame.frame_type == 0 && bytes->len > 0)
 	{
-		int			taken = amqp_handle_input(rabbit, *bytes, &frame);
+		int taken = amqp_handle_input(rabbit, *bytes, &frame);
 
 		CHECK(taken > 0);
 		if (taken <= 0)
@@ -51,7 +51,7 @@ check_properties(const amqp_basic_properties_t *got, const BrokerMessage *want)
 	CHECK(((got->_flags & AMQP_BASIC_EXPIRATION_FLAG) != 0) == (want->expiration != NULL));
 	CHECK(want->expiration == NULL || is(got->expiration, want->expiration));
 	CHECK((got->_flags & (AMQP_BASIC_CORRELATION_ID_FLAG | AMQP_BASIC_TIMESTAMP_FLAG | AMQP_BASIC_TYPE_FLAG |
-						  AMQP_BASIC_USER_ID_FLAG | AMQP_BASIC_APP_ID_FLAG | AMQP_BASIC_CONTENT_ENCODING_FLAG)) == 0);
+	                      AMQP_BASIC_USER_ID_FLAG | AMQP_BASIC_APP_ID_FLAG | AMQP_BASIC_CONTENT_ENCODING_FLAG)) == 0);
 	CHECK(got->headers.num_entries == want->headers->count);
 	for (int i = 0; i < Min(got->headers.num_entries, want->headers->count); i++)
 		CHECK(is(got->headers.entries[i].key, want->headers->fields[i].name));
@@ -62,7 +62,7 @@ round_trip(const BrokerMessage *message)
 {
 	amqp_connection_state_t rabbit = amqp_new_connection();
 	amqp_basic_properties_t properties = message_properties(message);
-	Size		properties_len = message_properties_size(message);
+	Size properties_len = message_properties_size(message);
 	amqp_bytes_t bytes = {0, buffer};
 	amqp_basic_publish_t *method;
 	amqp_frame_t frame;
@@ -98,8 +98,8 @@ test_round_trips(void)
 {
 	static char body[SHORT_MESSAGE_MAX];
 	static char name[256];
-	WireTable	none = {0};
-	WireTable	some = {0};
+	WireTable none = {0};
+	WireTable some = {0};
 	BrokerMessage message = {"", "", "", "", NULL, NULL, -1, false, &none, NULL, 0};
 
 	round_trip(&message);
@@ -107,7 +107,7 @@ test_round_trips(void)
 	memset(name, 'n', 255);
 	wire_table_add_string(&some, "x-acemq-id", name);
 	wire_table_add_int(&some, "x-acemq-version", WIRE_INT32, 1);
-	message = (BrokerMessage) {name, name, name, name, name, "4294967295", 255, true, &some, body, 1};
+	message = (BrokerMessage){name, name, name, name, name, "4294967295", 255, true, &some, body, 1};
 	round_trip(&message);
 
 	memset(body, AMQP_FRAME_END, sizeof(body));

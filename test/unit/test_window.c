@@ -45,13 +45,13 @@ expect(Window *window, uint64_t tag, bool multiple, const uint64_t *tokens)
 	CHECK(*tokens == 0);
 }
 
-#define TOKENS(...) ((const uint64_t[]) {__VA_ARGS__, 0})
-#define NO_TOKENS ((const uint64_t[]) {0})
+#define TOKENS(...) ((const uint64_t[]){__VA_ARGS__, 0})
+#define NO_TOKENS   ((const uint64_t[]){0})
 
 static void
 test_single_and_multiple(void)
 {
-	Window		window;
+	Window window;
 
 	fill(&window, 6);
 	CHECK(window.waiting == 6);
@@ -67,7 +67,7 @@ test_single_and_multiple(void)
 static void
 test_out_of_order(void)
 {
-	Window		window;
+	Window window;
 
 	fill(&window, 5);
 	expect(&window, 3, false, TOKENS(103));
@@ -81,7 +81,7 @@ test_out_of_order(void)
 static void
 test_tags_never_used(void)
 {
-	Window		window;
+	Window window;
 
 	fill(&window, 2);
 	expect(&window, 3, false, NO_TOKENS);
@@ -95,7 +95,7 @@ test_tags_never_used(void)
 static void
 test_returned(void)
 {
-	Window		window;
+	Window window;
 
 	fill(&window, 5);
 	CHECK(window_mark_returned(&window, "c", 1, 1)->token == 103);
@@ -113,7 +113,7 @@ test_returned(void)
 static void
 test_same_id_twice(void)
 {
-	Window		window;
+	Window window;
 
 	window_init(&window, memory, CAPACITY);
 	push(&window, 1, "same", 10);
@@ -129,7 +129,7 @@ test_same_id_twice(void)
 static void
 test_straggler(void)
 {
-	Window		window;
+	Window window;
 
 	fill(&window, 1);
 	for (uint64_t tag = 2; tag < 1000; tag++)
@@ -146,7 +146,7 @@ test_straggler(void)
 static void
 test_growing(void)
 {
-	Window		window;
+	Window window;
 	WindowEntry larger[CAPACITY * 2];
 
 	fill(&window, CAPACITY);
@@ -160,8 +160,8 @@ test_growing(void)
 static void
 test_long_id(void)
 {
-	Window		window;
-	char		id[256];
+	Window window;
+	char id[256];
 
 	memset(id, 'i', sizeof(id));
 	window_init(&window, memory, CAPACITY);
@@ -175,7 +175,7 @@ test_long_id(void)
 /* ---- against a model that keeps everything for ever ---- */
 
 #define MODEL_PUBLISHES 20000
-#define MODEL_WINDOW 60
+#define MODEL_WINDOW    60
 
 typedef enum Fate
 {
@@ -190,8 +190,8 @@ static void
 settle_in_both(Window *window, uint64_t tag, bool multiple, uint64_t pushed)
 {
 	const WindowEntry *entry;
-	uint64_t	next = multiple ? 1 : tag;
-	bool		right = true;
+	uint64_t next = multiple ? 1 : tag;
+	bool right = true;
 
 	while ((entry = window_settle(window, tag, multiple)) != NULL)
 	{
@@ -211,23 +211,23 @@ settle_in_both(Window *window, uint64_t tag, bool multiple, uint64_t pushed)
 static void
 test_against_model(unsigned seed)
 {
-	Window		window;
+	Window window;
 	WindowEntry *entries = malloc(128 * sizeof(WindowEntry));
-	uint64_t	pushed = 0;
-	int			waiting = 0;
+	uint64_t pushed = 0;
+	int waiting = 0;
 
 	srand(seed);
 	memset(fate, 0, sizeof(fate));
 	window_init(&window, entries, 128);
 	while (pushed < MODEL_PUBLISHES)
 	{
-		int			dice = rand() % 10;
-		uint64_t	recent = pushed > 0 ? pushed - rand() % (pushed < 90 ? pushed : 90) : 0;
+		int dice = rand() % 10;
+		uint64_t recent = pushed > 0 ? pushed - rand() % (pushed < 90 ? pushed : 90) : 0;
 
 		if (recent == 0 || (dice < 6 && window.unsettled < MODEL_WINDOW))
 		{
-			char		id[24];
-			int			len = snprintf(id, sizeof(id), "%llu", (unsigned long long) ++pushed);
+			char id[24];
+			int len = snprintf(id, sizeof(id), "%llu", (unsigned long long) ++pushed);
 
 			CHECK_CASE(window_make_room(&window), "room while half the window is free");
 			window_push(&window, pushed + 7, 0, pushed % 3, id, len);
@@ -238,8 +238,8 @@ test_against_model(unsigned seed)
 			settle_in_both(&window, recent > 40 ? recent - 40 : recent, true, pushed);
 		else if (recent > 0)
 		{
-			char		id[24];
-			int			len = snprintf(id, sizeof(id), "%llu", (unsigned long long) recent);
+			char id[24];
+			int len = snprintf(id, sizeof(id), "%llu", (unsigned long long) recent);
 			const WindowEntry *entry = window_mark_returned(&window, id, len, recent % 3);
 
 			CHECK_CASE((entry != NULL) == (fate[recent] == OUT), "returned what was out");

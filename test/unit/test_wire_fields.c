@@ -16,8 +16,8 @@ encoded_size(const WireTable *table)
 {
 	amqp_table_t native = wire_headers_build(table);
 	amqp_bytes_t room = {sizeof(buffer), buffer};
-	size_t		offset = 0;
-	int			status = amqp_encode_table(room, &native, &offset);
+	size_t offset = 0;
+	int status = amqp_encode_table(room, &native, &offset);
 
 	CHECK(status == AMQP_STATUS_OK);
 	return offset;
@@ -26,7 +26,7 @@ encoded_size(const WireTable *table)
 static void
 put_list(WireTable *table, const char *name, WireKind kind, WireField *items, int count)
 {
-	WireField  *field = wire_table_add(table, name, (int) strlen(name), kind);
+	WireField *field = wire_table_add(table, name, (int) strlen(name), kind);
 
 	field->value.list.items = items;
 	field->value.list.count = count;
@@ -35,9 +35,9 @@ put_list(WireTable *table, const char *name, WireKind kind, WireField *items, in
 static void
 test_every_kind(void)
 {
-	WireTable	table = {0};
-	WireTable	inner = {0};
-	WireTable	array = {0};
+	WireTable table = {0};
+	WireTable inner = {0};
+	WireTable array = {0};
 
 	CHECK(wire_table_size(&table) == 4 && encoded_size(&table) == 4);
 
@@ -65,7 +65,7 @@ test_every_kind(void)
 static void
 test_growth(void)
 {
-	WireTable	table = {0};
+	WireTable table = {0};
 	static char names[1000][16];
 
 	for (int i = 0; i < 1000; i++)
@@ -82,8 +82,8 @@ static void
 test_limits(void)
 {
 	static char name[257];
-	WireTable	table = {0};
-	WireField  *level;
+	WireTable table = {0};
+	WireField *level;
 
 	memset(name, 'n', 256);
 	wire_table_add(&table, name, 255, WIRE_VOID);
@@ -92,11 +92,11 @@ test_limits(void)
 	CHECK(wire_headers_problem(&table) != NULL);
 
 	/* As deep as allowed, and one deeper. */
-	table.fields[0] = (WireField) {.name = "deep", .name_len = 4, .kind = WIRE_ARRAY};
+	table.fields[0] = (WireField){.name = "deep", .name_len = 4, .kind = WIRE_ARRAY};
 	level = &table.fields[0];
 	for (int depth = 1; depth <= ACEMQ_MAX_HEADER_DEPTH; depth++)
 	{
-		WireTable	next = {0};
+		WireTable next = {0};
 
 		CHECK(wire_headers_problem(&table) == NULL);
 		level->value.list.items = wire_table_add(&next, NULL, 0, WIRE_ARRAY);

@@ -4,7 +4,7 @@
  */
 #include "postgres.h"
 
-static int	fail_after = -1;
+static int fail_after = -1;
 
 void
 standin_fail_after(int count)
@@ -15,7 +15,7 @@ standin_fail_after(int count)
 void *
 palloc(Size size)
 {
-	void	   *result = malloc(size);
+	void *result = malloc(size);
 
 	assert(result != NULL);
 	return result;
@@ -24,7 +24,7 @@ palloc(Size size)
 void *
 palloc_extended(Size size, int flags)
 {
-	void	   *result;
+	void *result;
 
 	if ((flags & MCXT_ALLOC_NO_OOM) != 0 && fail_after >= 0 && fail_after-- == 0)
 		return NULL;
@@ -37,7 +37,7 @@ palloc_extended(Size size, int flags)
 void *
 repalloc(void *pointer, Size size)
 {
-	void	   *result = realloc(pointer, size);
+	void *result = realloc(pointer, size);
 
 	assert(result != NULL);
 	return result;

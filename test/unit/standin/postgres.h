@@ -25,15 +25,15 @@ typedef size_t Size;
 typedef int pgsocket;
 typedef struct MemoryContextData *MemoryContext;
 
-#define Assert(condition) assert(condition)
-#define lengthof(array) (sizeof(array) / sizeof((array)[0]))
-#define Min(x, y) ((x) < (y) ? (x) : (y))
-#define Max(x, y) ((x) > (y) ? (x) : (y))
+#define Assert(condition)            assert(condition)
+#define lengthof(array)              (sizeof(array) / sizeof((array)[0]))
+#define Min(x, y)                    ((x) < (y) ? (x) : (y))
+#define Max(x, y)                    ((x) > (y) ? (x) : (y))
 #define unconstify(type, expression) ((type) (expression))
 #define MAKE_SQLSTATE(a, b, c, d, e) 0
 
 #define MCXT_ALLOC_NO_OOM 0x02
-#define MCXT_ALLOC_ZERO 0x04
+#define MCXT_ALLOC_ZERO   0x04
 
 extern void *palloc(Size size);
 extern void *palloc_extended(Size size, int flags);
@@ -43,4 +43,4 @@ extern void pfree(void *pointer);
 /* Let the allocation after `count` others that may fail, fail; -1: none. */
 extern void standin_fail_after(int count);
 
-#endif							/* ACEMQ_STANDIN_POSTGRES_H */
+#endif /* ACEMQ_STANDIN_POSTGRES_H */

@@ -8,4 +8,4 @@
 
 typedef int64 TimestampTz;
 
-#endif							/* ACEMQ_STANDIN_TIMESTAMP_H */
+#endif /* ACEMQ_STANDIN_TIMESTAMP_H */
