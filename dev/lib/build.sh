@@ -18,9 +18,9 @@ copy_tree() {
 build_tree() {
 	local dir=$1
 	shift
-	make -C "$dir" -j2 PG_CONFIG="$PG_CONFIG" "$@"
+	make -s -C "$dir" -j2 PG_CONFIG="$PG_CONFIG" "$@"
 }
 
 install_tree() {
-	make -C "$1" install PG_CONFIG="$PG_CONFIG"
+	make -s -C "$1" install PG_CONFIG="$PG_CONFIG"
 }
