@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import time
 
 import psycopg2
@@ -203,6 +204,21 @@ def test_copy_by_template(cluster, shop):
         await_worker(cluster, "copy")
     finally:
         cluster.sql("DROP DATABASE copy")
+
+
+def test_a_broker_that_says_nothing(cluster, shop):
+    """The worker sits in the handshake: its own database can be dropped at once, another one within the guard's time."""
+    before = await_worker(cluster, shop)
+    with throwaway(cluster, "other"), socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(10)
+        cluster.sql(f"ALTER DATABASE shop SET acemq.url = 'amqp://user:@127.0.0.1:{silent.getsockname()[1]}'")
+        cluster.sql("SELECT acemq.worker_restart()", dbname=shop)
+        await_until(lambda: workers(cluster, shop) - {before})
+        with silent.accept()[0]:
+            for name, limit in (("other", 7), ("shop", 3)):
+                begun = time.monotonic()
+                cluster.sql(f"DROP DATABASE {name}")
+                assert time.monotonic() - begun < limit
 
 
 def test_a_failed_drop_brings_the_worker_back(cluster, shop):
