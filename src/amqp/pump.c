@@ -220,6 +220,13 @@ handle_method(BrokerConn *conn, int channel, const amqp_method_t *method)
 static void
 handle_frame(BrokerConn *conn, const amqp_frame_t *frame)
 {
+	/* Each channel that is ever heard of costs the library a page of memory. */
+	if (frame->channel > BROKER_MAX_CHANNEL)
+	{
+		conn_lost(conn, "the broker sent a frame on channel %d, which does not exist", (int) frame->channel);
+		return;
+	}
+
 	switch (frame->frame_type)
 	{
 		case AMQP_FRAME_METHOD:
