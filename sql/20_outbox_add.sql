@@ -24,7 +24,7 @@
 --   content_type    default: application/json, for bytea application/octet-stream; at most 255 bytes
 --   priority        0 to 255; on the wire only if given
 --   expiration      0 to 4294967295 milliseconds, rounded up to whole ones; on the wire only if given
---   reply_to        property and header acemq-reply-to; at most 255 bytes
+--   reply_to        property and header acemq-reply-to (one of that name in headers is dropped); at most 255 bytes
 --   persistent      false: the broker may keep it in memory only
 --   ordering_key    messages with the same key go out strictly one after the other; at most 255 bytes
 --   not_before      not sent before this time, at most 100 years away

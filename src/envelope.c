@@ -13,17 +13,14 @@
 
 #define REPLY_TO_HEADER "acemq-reply-to"
 
-/* What a message is called that has neither a type nor a routing key. */
-#define TYPE_OF_LAST_RESORT "message"
-
 /* A copy that leaves the outbox is always the first delivery attempt of its message. */
 #define FIRST_ATTEMPT 1
 
 static int64
 epoch_ms(TimestampTz time)
 {
-	int64		epoch_shift_s = (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY;
-	int64		ms = time / 1000;
+	int64 epoch_shift_s = (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY;
+	int64 ms = time / 1000;
 
 	/* Towards the past for times before 2000 too, where C's division rounds the other way. */
 	if (time % 1000 < 0)
@@ -38,7 +35,7 @@ type_or_default(const Envelope *envelope)
 		return envelope->type;
 	if (envelope->routing_key != NULL && envelope->routing_key[0] != '\0')
 		return envelope->routing_key;
-	return TYPE_OF_LAST_RESORT;
+	return ACEMQ_DEFAULT_TYPE;
 }
 
 /* Absent means no header at all: never an empty one. */
@@ -52,7 +49,7 @@ add_if_given(WireTable *table, const char *name, const char *value)
 static void
 add_reserved(const Envelope *envelope, WireTable *table)
 {
-	bool		correlated = envelope->correlation_id != NULL && envelope->correlation_id[0] != '\0';
+	bool correlated = envelope->correlation_id != NULL && envelope->correlation_id[0] != '\0';
 
 	wire_table_add_string(table, "x-acemq-id", envelope->message_id);
 	wire_table_add_string(table, "x-acemq-type", type_or_default(envelope));
@@ -69,8 +66,8 @@ add_reserved(const Envelope *envelope, WireTable *table)
 static void
 drop_header(WireTable *table, int from, const char *name)
 {
-	int			name_len = strlen(name);
-	int			i;
+	int name_len = strlen(name);
+	int i;
 
 	for (i = from; i < table->count; i++)
 	{
@@ -85,7 +82,7 @@ drop_header(WireTable *table, int from, const char *name)
 void
 envelope_headers(const Envelope *envelope, WireTable *table)
 {
-	int			ours;
+	int ours;
 
 	add_reserved(envelope, table);
 	ours = table->count;

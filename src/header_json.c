@@ -38,23 +38,20 @@ static void
 check_name(const char *name, int len, int depth)
 {
 	if (len == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_NAME),
-				 errmsg("argument \"headers\" has a header with an empty name"),
-				 errhint("Give every header, also inside an object, a name.")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_NAME), errmsg("argument \"headers\" has a header with an empty name"),
+		                errhint("Give every header, also inside an object, a name.")));
 	if (len > ACEMQ_MAX_HEADER_NAME)
 		ereport(ERROR,
-				(errcode(ERRCODE_NAME_TOO_LONG),
-				 errmsg("argument \"headers\" has a header name of %d bytes", len),
-				 errdetail("The name begins with \"%s\".", quoted_name(name, len)),
-				 errhint("A header name has at most %d bytes in UTF-8.", ACEMQ_MAX_HEADER_NAME)));
+		        (errcode(ERRCODE_NAME_TOO_LONG), errmsg("argument \"headers\" has a header name of %d bytes", len),
+		         errdetail("The name begins with \"%s\".", quoted_name(name, len)),
+		         errhint("A header name has at most %d bytes in UTF-8.", ACEMQ_MAX_HEADER_NAME)));
 	if (depth == 0 && len >= strlen(ACEMQ_RESERVED_PREFIX) &&
-		memcmp(name, ACEMQ_RESERVED_PREFIX, strlen(ACEMQ_RESERVED_PREFIX)) == 0)
+	    memcmp(name, ACEMQ_RESERVED_PREFIX, strlen(ACEMQ_RESERVED_PREFIX)) == 0)
 		ereport(ERROR,
-				(errcode(ERRCODE_RESERVED_NAME),
-				 errmsg("argument \"headers\" has the reserved header \"%s\"", quoted_name(name, len)),
-				 errdetail("Names that start with \"%s\" belong to the message envelope.", ACEMQ_RESERVED_PREFIX),
-				 errhint("Use the named arguments for the envelope, and another name for a header of your own.")));
+		        (errcode(ERRCODE_RESERVED_NAME),
+		         errmsg("argument \"headers\" has the reserved header \"%s\"", quoted_name(name, len)),
+		         errdetail("Names that start with \"%s\" belong to the message envelope.", ACEMQ_RESERVED_PREFIX),
+		         errhint("Use the named arguments for the envelope, and another name for a header of your own.")));
 }
 
 /* Whole: the number was written without a fraction.  1e3 is whole, 1.0 is not. */
@@ -67,16 +64,16 @@ is_whole(Numeric number)
 static int64
 whole_number(Numeric number, const char *name, int name_len)
 {
-	char	   *digits = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(number)));
-	int64		value;
+	char *digits = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(number)));
+	int64 value;
 
 	errno = 0;
 	value = strtoll(digits, NULL, 10);
 	if (errno == ERANGE)
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("argument \"headers\" has a whole number beyond 64 bits in \"%s\"", quoted_name(name, name_len)),
-				 errhint("Send a number of this size as a string.")));
+		ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+		                errmsg("argument \"headers\" has a whole number beyond 64 bits in \"%s\"",
+		                       quoted_name(name, name_len)),
+		                errhint("Send a number of this size as a string.")));
 	pfree(digits);
 	return value;
 }
@@ -84,17 +81,18 @@ whole_number(Numeric number, const char *name, int name_len)
 static double
 fraction(Numeric number, const char *name, int name_len)
 {
-	double		value = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, NumericGetDatum(number)));
-	bool		lost = isinf(value);
+	double value = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, NumericGetDatum(number)));
+	bool lost = isinf(value);
 
 	/* Too small for a double is as lost as too large. */
 	if (value == 0.0)
-		lost = DatumGetBool(DirectFunctionCall2(numeric_ne, NumericGetDatum(number), NumericGetDatum(int64_to_numeric(0))));
+		lost = DatumGetBool(
+		    DirectFunctionCall2(numeric_ne, NumericGetDatum(number), NumericGetDatum(int64_to_numeric(0))));
 	if (lost)
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("argument \"headers\" has a number beyond double precision in \"%s\"", quoted_name(name, name_len)),
-				 errhint("Send a number of this size as a string.")));
+		ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+		                errmsg("argument \"headers\" has a number beyond double precision in \"%s\"",
+		                       quoted_name(name, name_len)),
+		                errhint("Send a number of this size as a string.")));
 	return value;
 }
 
@@ -103,13 +101,13 @@ add_number(WireTable *table, const char *name, int name_len, Numeric number)
 {
 	if (is_whole(number))
 	{
-		int64		value = whole_number(number, name, name_len);
+		int64 value = whole_number(number, name, name_len);
 
 		wire_table_add(table, name, name_len, WIRE_INT64)->value.integer = value;
 	}
 	else
 	{
-		double		value = fraction(number, name, name_len);
+		double value = fraction(number, name, name_len);
 
 		wire_table_add(table, name, name_len, WIRE_DOUBLE)->value.number = value;
 	}
@@ -118,7 +116,7 @@ add_number(WireTable *table, const char *name, int name_len, Numeric number)
 static void
 add_scalar(WireTable *table, const char *name, int name_len, const JsonbValue *scalar, int depth)
 {
-	WireField  *field;
+	WireField *field;
 
 	switch (scalar->type)
 	{
@@ -129,8 +127,8 @@ add_scalar(WireTable *table, const char *name, int name_len, const JsonbValue *s
 			break;
 		case jbvString:
 			field = wire_table_add(table, name, name_len, WIRE_STRING);
-			field->value.string.data = utf8_from_server(scalar->val.string.val, scalar->val.string.len,
-														&field->value.string.len, "headers");
+			field->value.string.data =
+			    utf8_from_server(scalar->val.string.val, scalar->val.string.len, &field->value.string.len, "headers");
 			break;
 		case jbvNumeric:
 			add_number(table, name, name_len, scalar->val.numeric);
@@ -146,14 +144,13 @@ add_scalar(WireTable *table, const char *name, int name_len, const JsonbValue *s
 static void
 add_container(JsonbIterator **it, WireTable *table, const char *name, int name_len, WireKind kind, int depth)
 {
-	WireTable	inner = {0};
-	WireField  *field;
+	WireTable inner = {0};
+	WireField *field;
 
 	if (depth >= ACEMQ_MAX_HEADER_DEPTH)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("argument \"headers\" is nested too deeply in \"%s\"", quoted_name(name, name_len)),
-				 errhint("Objects and arrays can be nested up to %d levels.", ACEMQ_MAX_HEADER_DEPTH)));
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+		                errmsg("argument \"headers\" is nested too deeply in \"%s\"", quoted_name(name, name_len)),
+		                errhint("Objects and arrays can be nested up to %d levels.", ACEMQ_MAX_HEADER_DEPTH)));
 
 	read_members(it, &inner, depth + 1);
 
@@ -169,10 +166,10 @@ read_members(JsonbIterator **it, WireTable *table, int depth)
 {
 	for (;;)
 	{
-		JsonbValue	value;
+		JsonbValue value;
 		JsonbIteratorToken token = JsonbIteratorNext(it, &value, false);
 		const char *name = NULL;
-		int			name_len = 0;
+		int name_len = 0;
 
 		if (token == WJB_END_OBJECT || token == WJB_END_ARRAY || token == WJB_DONE)
 			return;
@@ -197,16 +194,14 @@ void
 header_json_to_table(Jsonb *headers, WireTable *table)
 {
 	JsonbIterator *it;
-	JsonbValue	value;
+	JsonbValue value;
 
 	if (!JB_ROOT_IS_OBJECT(headers))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"headers\" must be a JSON object"),
-				 errhint("Pass the headers as in '{\"tenant\": \"a\", \"shard\": 7}'.")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("argument \"headers\" must be a JSON object"),
+		                errhint("Pass the headers as in '{\"tenant\": \"a\", \"shard\": 7}'.")));
 
 	it = JsonbIteratorInit(&headers->root);
-	(void) JsonbIteratorNext(&it, &value, false);	/* the opening brace */
+	(void) JsonbIteratorNext(&it, &value, false); /* the opening brace */
 	read_members(&it, table, 0);
 }
 
@@ -221,8 +216,8 @@ string_to_jsonb(const char *data, int len, JsonbValue *value)
 static Numeric
 numeric_from_text(const char *digits)
 {
-	return DatumGetNumeric(DirectFunctionCall3(numeric_in, CStringGetDatum(digits), ObjectIdGetDatum(InvalidOid),
-											   Int32GetDatum(-1)));
+	return DatumGetNumeric(
+	    DirectFunctionCall3(numeric_in, CStringGetDatum(digits), ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
 }
 
 /*
@@ -232,11 +227,11 @@ numeric_from_text(const char *digits)
 static Numeric
 numeric_from_double(double number)
 {
-	Numeric		numeric;
+	Numeric numeric;
 
 	if (isnan(number) || isinf(number))
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE), errmsg("header value %f cannot be shown as JSON", number)));
+		ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+		                errmsg("header value %f cannot be shown as JSON", number)));
 	numeric = numeric_from_text(double_to_shortest_decimal(number));
 	if (is_whole(numeric))
 		numeric = DatumGetNumeric(DirectFunctionCall2(numeric_round, NumericGetDatum(numeric), Int32GetDatum(1)));
@@ -272,7 +267,7 @@ scalar_to_jsonb(const WireField *field, JsonbValue *value)
 static void
 push_field(JsonbParseState **state, const WireField *field, bool in_array)
 {
-	JsonbValue	value;
+	JsonbValue value;
 
 	if (!in_array)
 	{
@@ -291,7 +286,7 @@ push_field(JsonbParseState **state, const WireField *field, bool in_array)
 static JsonbValue *
 push_list(JsonbParseState **state, const WireField *items, int count, bool is_array)
 {
-	int			i;
+	int i;
 
 	check_stack_depth();
 	(void) pushJsonbValue(state, is_array ? WJB_BEGIN_ARRAY : WJB_BEGIN_OBJECT, NULL);

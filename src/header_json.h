@@ -25,4 +25,4 @@ extern void header_json_to_table(Jsonb *headers, WireTable *table);
 /* The reverse, for outbox_claim() and for tests. */
 extern Jsonb *header_table_to_json(const WireTable *table);
 
-#endif							/* ACEMQ_HEADER_JSON_H */
+#endif /* ACEMQ_HEADER_JSON_H */

@@ -32,17 +32,16 @@ warn_if_not_preloaded(void)
 		return;
 	warned = true;
 	ereport(WARNING,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("acemq is not in shared_preload_libraries"),
-			 errdetail("Messages are recorded, but no relay of this server sends them."),
-			 errhint("Set shared_preload_libraries = 'acemq' and restart the server.")));
+	        (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("acemq is not in shared_preload_libraries"),
+	         errdetail("Messages are recorded, but no relay of this server sends them."),
+	         errhint("Set shared_preload_libraries = 'acemq' and restart the server.")));
 }
 
 static Datum
 add(FunctionCallInfo fcinfo, PayloadKind kind)
 {
 	OutboxMessage message;
-	int64		id;
+	int64 id;
 
 	/* One message for all ways of writing; the executor would say it in the words of an INSERT nobody wrote. */
 	PreventCommandIfReadOnly("acemq.outbox_add()");

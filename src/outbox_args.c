@@ -5,11 +5,12 @@
  * Lengths are those of the UTF-8 form, in bytes, because that is what the
  * broker counts.  An explicit NULL for an optional argument means its default.
  *
- * May depend on: payload.h, outbox_headers.h, guc.h, utf8.h, uuid.h.
+ * May depend on: payload.h, outbox_headers.h, envelope.h, guc.h, utf8.h, uuid.h.
  */
 #include "outbox_args.h"
 
 #include "compat.h"
+#include "envelope.h"
 #include "guc.h"
 #include "outbox_headers.h"
 #include "utf8.h"
@@ -19,61 +20,58 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#define MAX_PRIORITY 255
+#define MAX_PRIORITY      255
 #define MAX_EXPIRATION_MS PG_UINT32_MAX
-#define DEFAULT_VERSION 1
-#define HUNDRED_YEARS (INT64CONST(36525) * USECS_PER_DAY)
+#define DEFAULT_VERSION   1
+#define HUNDRED_YEARS     (INT64CONST(36525) * USECS_PER_DAY)
 
 /* What has to be true of a text argument. */
 typedef struct TextRule
 {
 	const char *name;
-	bool		required;
-	bool		empty_is_absent;	/* an empty optional header is no header */
-	int			max_bytes;		/* of the UTF-8 form; 0: no limit but that of the headers as a whole */
+	bool required;
+	bool empty_is_absent; /* an empty optional header is no header */
+	int max_bytes;        /* of the UTF-8 form; 0: no limit but that of the headers as a whole */
 } TextRule;
 
 static const TextRule text_rules[] = {
-	[ARG_EXCHANGE] = {"exchange", true, false, ACEMQ_MAX_SHORTSTR},
-	[ARG_ROUTING_KEY] = {"routing_key", true, false, ACEMQ_MAX_SHORTSTR},
-	[ARG_TYPE] = {"type", false, true, 0},
-	[ARG_MESSAGE_ID] = {"message_id", false, false, ACEMQ_MAX_SHORTSTR},
-	[ARG_CORRELATION_ID] = {"correlation_id", false, true, 0},
-	[ARG_CAUSATION_ID] = {"causation_id", false, true, 0},
-	[ARG_CONTENT_TYPE] = {"content_type", false, true, ACEMQ_MAX_SHORTSTR},
-	[ARG_REPLY_TO] = {"reply_to", false, true, ACEMQ_MAX_SHORTSTR},
-	/* Not on the wire, but in an index, whose rows have to fit on a page. */
-	[ARG_ORDERING_KEY] = {"ordering_key", false, false, ACEMQ_MAX_SHORTSTR},
+    [ARG_EXCHANGE] = {"exchange", true, false, ACEMQ_MAX_SHORTSTR},
+    [ARG_ROUTING_KEY] = {"routing_key", true, false, ACEMQ_MAX_SHORTSTR},
+    [ARG_TYPE] = {"type", false, true, 0},
+    [ARG_MESSAGE_ID] = {"message_id", false, false, ACEMQ_MAX_SHORTSTR},
+    [ARG_CORRELATION_ID] = {"correlation_id", false, true, 0},
+    [ARG_CAUSATION_ID] = {"causation_id", false, true, 0},
+    [ARG_CONTENT_TYPE] = {"content_type", false, true, ACEMQ_MAX_SHORTSTR},
+    [ARG_REPLY_TO] = {"reply_to", false, true, ACEMQ_MAX_SHORTSTR},
+    /* Not on the wire, but in an index, whose rows have to fit on a page. */
+    [ARG_ORDERING_KEY] = {"ordering_key", false, false, ACEMQ_MAX_SHORTSTR},
 };
 
 static void
 refuse_null(const char *argument, const char *hint)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-			 errmsg("argument \"%s\" must not be null", argument),
-			 errhint("%s", hint)));
+	ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("argument \"%s\" must not be null", argument),
+	                errhint("%s", hint)));
 }
 
 static void
 check_length(const text *value, const TextRule *rule)
 {
-	int			len;
+	int len;
 
 	(void) utf8_from_server(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value), &len, rule->name);
 	if (rule->max_bytes > 0 && len > rule->max_bytes)
 		ereport(ERROR,
-				(errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION),
-				 errmsg("argument \"%s\" is too long", rule->name),
-				 errdetail("It has %d bytes in UTF-8.", len),
-				 errhint("Use at most %d bytes; characters outside ASCII have two to four each.", rule->max_bytes)));
+		        (errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION), errmsg("argument \"%s\" is too long", rule->name),
+		         errdetail("It has %d bytes in UTF-8.", len),
+		         errhint("Use at most %d bytes; characters outside ASCII have two to four each.", rule->max_bytes)));
 }
 
 static text *
 read_text(FunctionCallInfo fcinfo, int first, OutboxArg arg)
 {
 	const TextRule *rule = &text_rules[arg];
-	text	   *value;
+	text *value;
 
 	if (PG_ARGISNULL(first + arg))
 	{
@@ -92,7 +90,7 @@ static bool
 same_text(const text *a, const text *b)
 {
 	return VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
-		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
+	       memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
 }
 
 static void
@@ -102,15 +100,15 @@ read_destination(FunctionCallInfo fcinfo, int first, OutboxMessage *message)
 	message->routing_key = read_text(fcinfo, first, ARG_ROUTING_KEY);
 	if (VARSIZE_ANY_EXHDR(message->exchange) == 0 && VARSIZE_ANY_EXHDR(message->routing_key) == 0)
 		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("arguments \"exchange\" and \"routing_key\" must not both be empty"),
-				 errhint("An empty exchange is the default exchange, where the routing key is the name of a queue.")));
+		        (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+		         errmsg("arguments \"exchange\" and \"routing_key\" must not both be empty"),
+		         errhint("An empty exchange is the default exchange, where the routing key is the name of a queue.")));
 }
 
 static void
 read_payload(FunctionCallInfo fcinfo, int first, PayloadKind kind, OutboxMessage *message)
 {
-	text	   *content_type = read_text(fcinfo, first, ARG_CONTENT_TYPE);
+	text *content_type = read_text(fcinfo, first, ARG_CONTENT_TYPE);
 
 	if (PG_ARGISNULL(first + ARG_PAYLOAD))
 		refuse_null("payload", "Pass 'null' for the JSON value null, or an empty bytea for no content.");
@@ -121,7 +119,7 @@ read_payload(FunctionCallInfo fcinfo, int first, PayloadKind kind, OutboxMessage
 static void
 read_message_id(FunctionCallInfo fcinfo, int first, OutboxMessage *message)
 {
-	char		generated[UUID_TEXT_LEN + 1];
+	char generated[UUID_TEXT_LEN + 1];
 
 	message->message_id = read_text(fcinfo, first, ARG_MESSAGE_ID);
 	message->caller_id = message->message_id != NULL;
@@ -131,10 +129,8 @@ read_message_id(FunctionCallInfo fcinfo, int first, OutboxMessage *message)
 		message->message_id = cstring_to_text_with_len(generated, UUID_TEXT_LEN);
 	}
 	else if (VARSIZE_ANY_EXHDR(message->message_id) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"message_id\" must not be empty"),
-				 errhint("Leave it out, and a random UUID is used.")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("argument \"message_id\" must not be empty"),
+		                errhint("Leave it out, and a random UUID is used.")));
 }
 
 /* The host's part may come from the configuration file, so it is ASCII or UTF-8, not the encoding of the database. */
@@ -150,12 +146,22 @@ origin_text(void)
 	return cstring_to_text(origin);
 }
 
+/* The type a message has when none is stored: see envelope.c. */
+static bool
+is_default_type(const text *type, const text *routing_key)
+{
+	if (VARSIZE_ANY_EXHDR(routing_key) > 0)
+		return same_text(type, routing_key);
+	return VARSIZE_ANY_EXHDR(type) == strlen(ACEMQ_DEFAULT_TYPE) &&
+	       memcmp(VARDATA_ANY(type), ACEMQ_DEFAULT_TYPE, strlen(ACEMQ_DEFAULT_TYPE)) == 0;
+}
+
 /* What is the same as its default is not stored. */
 static void
 read_envelope(FunctionCallInfo fcinfo, int first, OutboxMessage *message)
 {
 	message->type = read_text(fcinfo, first, ARG_TYPE);
-	if (message->type != NULL && same_text(message->type, message->routing_key))
+	if (message->type != NULL && is_default_type(message->type, message->routing_key))
 		message->type = NULL;
 	message->correlation_id = read_text(fcinfo, first, ARG_CORRELATION_ID);
 	if (message->correlation_id != NULL && same_text(message->correlation_id, message->message_id))
@@ -170,15 +176,13 @@ read_envelope(FunctionCallInfo fcinfo, int first, OutboxMessage *message)
 static int64
 expiration_ms(const Interval *span)
 {
-	double		days = span->month * (double) DAYS_PER_MONTH + span->day;
-	double		us = days * USECS_PER_DAY + span->time;
+	double days = span->month * (double) DAYS_PER_MONTH + span->day;
+	double us = days * USECS_PER_DAY + span->time;
 
 	if (INTERVAL_NOT_FINITE(span) || us < 0 || us > MAX_EXPIRATION_MS * 1000.0)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
-				 errmsg("argument \"expiration\" is out of range"),
-				 errhint("Use an interval from 0 to %lld milliseconds, which is 49 days and 17 hours.",
-						 (long long) MAX_EXPIRATION_MS)));
+		ereport(ERROR, (errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE), errmsg("argument \"expiration\" is out of range"),
+		                errhint("Use an interval from 0 to %lld milliseconds, which is 49 days and 17 hours.",
+		                        (long long) MAX_EXPIRATION_MS)));
 	return ((int64) us + 999) / 1000;
 }
 
@@ -187,22 +191,21 @@ read_properties(FunctionCallInfo fcinfo, int first, OutboxMessage *message)
 {
 	message->version = PG_ARGISNULL(first + ARG_VERSION) ? DEFAULT_VERSION : PG_GETARG_INT32(first + ARG_VERSION);
 	if (message->version < 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"version\" must be at least 1, not %d", message->version),
-				 errhint("Versions of a payload's schema are counted from 1.")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+		                errmsg("argument \"version\" must be at least 1, not %d", message->version),
+		                errhint("Versions of a payload's schema are counted from 1.")));
 
 	message->persistent = PG_ARGISNULL(first + ARG_PERSISTENT) || PG_GETARG_BOOL(first + ARG_PERSISTENT);
 
 	message->priority = PG_ARGISNULL(first + ARG_PRIORITY) ? -1 : PG_GETARG_INT32(first + ARG_PRIORITY);
 	if (!PG_ARGISNULL(first + ARG_PRIORITY) && (message->priority < 0 || message->priority > MAX_PRIORITY))
 		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"priority\" must be between 0 and %d, not %d", MAX_PRIORITY, message->priority),
-				 errhint("Leave it out for a message without a priority.")));
+		        (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+		         errmsg("argument \"priority\" must be between 0 and %d, not %d", MAX_PRIORITY, message->priority),
+		         errhint("Leave it out for a message without a priority.")));
 
-	message->expiration = PG_ARGISNULL(first + ARG_EXPIRATION) ? -1 :
-		expiration_ms(PG_GETARG_INTERVAL_P(first + ARG_EXPIRATION));
+	message->expiration =
+	    PG_ARGISNULL(first + ARG_EXPIRATION) ? -1 : expiration_ms(PG_GETARG_INTERVAL_P(first + ARG_EXPIRATION));
 }
 
 void
@@ -210,9 +213,8 @@ outbox_args_check_time(TimestampTz time, TimestampTz now, const char *argument)
 {
 	if (TIMESTAMP_NOT_FINITE(time) || time > now + HUNDRED_YEARS || time < now - HUNDRED_YEARS)
 		ereport(ERROR,
-				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
-				 errmsg("argument \"%s\" is out of range", argument),
-				 errhint("Use a finite time at most 100 years away.")));
+		        (errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE), errmsg("argument \"%s\" is out of range", argument),
+		         errhint("Use a finite time at most 100 years away.")));
 }
 
 static void

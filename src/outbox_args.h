@@ -18,25 +18,25 @@
 /* A message as the outbox stores it: text in the encoding of the database.  NULL: the column stays null. */
 typedef struct OutboxMessage
 {
-	text	   *message_id;		/* never NULL */
-	bool		caller_id;		/* given by the caller, not generated */
-	text	   *exchange;
-	text	   *routing_key;
-	text	   *content_type;
-	bytea	   *body;			/* as it goes on the wire */
-	Jsonb	   *headers;
-	text	   *type;			/* NULL also when it is the default */
-	text	   *origin;
-	text	   *correlation_id; /* NULL also when it is the message id */
-	text	   *causation_id;
-	text	   *reply_to;
-	text	   *ordering_key;
-	int32		version;
-	bool		persistent;
-	int			priority;		/* -1: none */
-	int64		expiration;		/* ms; -1: none */
+	text *message_id; /* never NULL */
+	bool caller_id;   /* given by the caller, not generated */
+	text *exchange;
+	text *routing_key;
+	text *content_type;
+	bytea *body; /* as it goes on the wire */
+	Jsonb *headers;
+	text *type; /* NULL also when it is the default */
+	text *origin;
+	text *correlation_id; /* NULL also when it is the message id */
+	text *causation_id;
+	text *reply_to;
+	text *ordering_key;
+	int32 version;
+	bool persistent;
+	int priority;     /* -1: none */
+	int64 expiration; /* ms; -1: none */
 	TimestampTz created_at;
-	bool		delayed;		/* not_before was given */
+	bool delayed; /* not_before was given */
 	TimestampTz not_before;
 } OutboxMessage;
 
@@ -74,4 +74,4 @@ extern void outbox_args_read(FunctionCallInfo fcinfo, int first, int nargs, Payl
 /* Refuse an infinite time and one more than 100 years from `now`. */
 extern void outbox_args_check_time(TimestampTz time, TimestampTz now, const char *argument);
 
-#endif							/* ACEMQ_OUTBOX_ARGS_H */
+#endif /* ACEMQ_OUTBOX_ARGS_H */

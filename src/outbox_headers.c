@@ -30,9 +30,9 @@ text_size(const text *value)
 static Size
 envelope_at_most(const OutboxMessage *message)
 {
-	Size		texts = 2 * text_size(message->message_id) + text_size(message->correlation_id) +
-		text_size(message->routing_key) + text_size(message->type) + text_size(message->causation_id) +
-		text_size(message->origin) + text_size(message->reply_to);
+	Size texts = 2 * text_size(message->message_id) + text_size(message->correlation_id) +
+	             text_size(message->routing_key) + text_size(message->type) + text_size(message->causation_id) +
+	             text_size(message->origin) + text_size(message->reply_to);
 
 	return ENVELOPE_FIXED_SIZE + MAX_UTF8_GROWTH * texts;
 }
@@ -47,19 +47,19 @@ utf8_or_null(const text *value, const char *argument)
 static Size
 exact_size(const OutboxMessage *message)
 {
-	Envelope	envelope = {
-		.message_id = utf8_or_null(message->message_id, "message_id"),
-		.routing_key = utf8_or_null(message->routing_key, "routing_key"),
-		.type = utf8_or_null(message->type, "type"),
-		.version = message->version,
-		.correlation_id = utf8_or_null(message->correlation_id, "correlation_id"),
-		.causation_id = utf8_or_null(message->causation_id, "causation_id"),
-		.origin = utf8_or_null(message->origin, "acemq.origin"),
-		.reply_to = utf8_or_null(message->reply_to, "reply_to"),
-		.first_seen = message->created_at,
-		.headers = message->headers,
+	Envelope envelope = {
+	    .message_id = utf8_or_null(message->message_id, "message_id"),
+	    .routing_key = utf8_or_null(message->routing_key, "routing_key"),
+	    .type = utf8_or_null(message->type, "type"),
+	    .version = message->version,
+	    .correlation_id = utf8_or_null(message->correlation_id, "correlation_id"),
+	    .causation_id = utf8_or_null(message->causation_id, "causation_id"),
+	    .origin = utf8_or_null(message->origin, "acemq.origin"),
+	    .reply_to = utf8_or_null(message->reply_to, "reply_to"),
+	    .first_seen = message->created_at,
+	    .headers = message->headers,
 	};
-	WireTable	table = {0};
+	WireTable table = {0};
 
 	envelope_headers(&envelope, &table);
 	return wire_table_size(&table);
@@ -68,12 +68,12 @@ exact_size(const OutboxMessage *message)
 void
 outbox_headers_check(const OutboxMessage *message)
 {
-	Size		limit = (Size) acemq_max_headers_size * 1024;
-	Size		size = envelope_at_most(message);
+	Size limit = (Size) acemq_max_headers_size * 1024;
+	Size size = envelope_at_most(message);
 
 	if (message->headers != NULL)
 	{
-		WireTable	table = {0};
+		WireTable table = {0};
 
 		header_json_to_table(message->headers, &table);
 		size += wire_table_size(&table);
@@ -84,9 +84,9 @@ outbox_headers_check(const OutboxMessage *message)
 		return;
 	size = exact_size(message);
 	if (size > limit)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("argument \"headers\" makes headers of %zu bytes, which is over the limit", size),
-				 errdetail("acemq.max_headers_size is %d kB, and the message envelope counts too.", acemq_max_headers_size),
-				 errhint("Move large values into the payload, or raise acemq.max_headers_size.")));
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+		                errmsg("argument \"headers\" makes headers of %zu bytes, which is over the limit", size),
+		                errdetail("acemq.max_headers_size is %d kB, and the message envelope counts too.",
+		                          acemq_max_headers_size),
+		                errhint("Move large values into the payload, or raise acemq.max_headers_size.")));
 }

@@ -13,4 +13,4 @@
 /* Raises what header_json_to_table raises, and an error if envelope and headers are over acemq.max_headers_size. */
 extern void outbox_headers_check(const OutboxMessage *message);
 
-#endif							/* ACEMQ_OUTBOX_HEADERS_H */
+#endif /* ACEMQ_OUTBOX_HEADERS_H */

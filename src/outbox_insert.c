@@ -27,12 +27,12 @@
 
 /* The statement gives every column that a message has: created_at to not_before. */
 #define FIRST_COLUMN OUTBOX_CREATED_AT
-#define LAST_COLUMN	 OUTBOX_NOT_BEFORE
+#define LAST_COLUMN  OUTBOX_NOT_BEFORE
 
 typedef struct RowValues
 {
-	Datum		values[OUTBOX_COLUMNS];
-	bool		isnull[OUTBOX_COLUMNS];
+	Datum values[OUTBOX_COLUMNS];
+	bool isnull[OUTBOX_COLUMNS];
 } RowValues;
 
 static void
@@ -84,21 +84,21 @@ fill_row(RowValues *row, const OutboxMessage *message)
 static void
 insert_index_entry(Relation rel, const OutboxIndex *entry, RowValues *row, ItemPointer tid)
 {
-	Relation	index = index_open(entry->relid, RowExclusiveLock);
-	IndexInfo  *info = entry->info;
-	Datum		values[INDEX_MAX_KEYS];
-	bool		isnull[INDEX_MAX_KEYS];
-	int			i;
+	Relation index = index_open(entry->relid, RowExclusiveLock);
+	IndexInfo *info = entry->info;
+	Datum values[INDEX_MAX_KEYS];
+	bool isnull[INDEX_MAX_KEYS];
+	int i;
 
 	for (i = 0; i < info->ii_NumIndexAttrs; i++)
 	{
-		AttrNumber	attnum = info->ii_IndexAttrNumbers[i];
+		AttrNumber attnum = info->ii_IndexAttrNumbers[i];
 
 		values[i] = row->values[attnum - 1];
 		isnull[i] = row->isnull[attnum - 1];
 	}
 	(void) index_insert(index, values, isnull, tid, rel, info->ii_Unique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false,
-						info);
+	                    info);
 	index_close(index, RowExclusiveLock);
 }
 
@@ -106,9 +106,9 @@ insert_index_entry(Relation rel, const OutboxIndex *entry, RowValues *row, ItemP
 static int64
 insert_direct(Relation rel, const OutboxShape *shape, int row_class, RowValues *row)
 {
-	int64		id = nextval_internal(shape->sequence, false);
-	HeapTuple	tuple;
-	int			i;
+	int64 id = nextval_internal(shape->sequence, false);
+	HeapTuple tuple;
+	int i;
 
 	set_value(row, OUTBOX_ID, Int64GetDatum(id));
 	tuple = heap_form_tuple(RelationGetDescr(rel), row->values, row->isnull);
@@ -123,23 +123,25 @@ insert_direct(Relation rel, const OutboxShape *shape, int row_class, RowValues *
 }
 
 static SavedPlan insert_plan = {
-	.sql = "INSERT INTO acemq.outbox (created_at, attempts, version, persistent, caller_id, message_id, exchange, "
-		   "routing_key, content_type, body, headers, type, origin, correlation_id, causation_id, reply_to, ordering_key, "
-		   "expiration, priority, not_before) "
-		   "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) "
-		   "ON CONFLICT (message_id) WHERE caller_id DO NOTHING RETURNING id",
-	.nargs = LAST_COLUMN - FIRST_COLUMN + 1,
-	.argtypes = {TIMESTAMPTZOID, INT4OID, INT4OID, BOOLOID, BOOLOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, BYTEAOID,
-				 JSONBOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT8OID, INT2OID, TIMESTAMPTZOID},
+    .sql =
+        "INSERT INTO acemq.outbox (created_at, attempts, version, persistent, caller_id, message_id, exchange, "
+        "routing_key, content_type, body, headers, type, origin, correlation_id, causation_id, reply_to, ordering_key, "
+        "expiration, priority, not_before) "
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) "
+        "ON CONFLICT (message_id) WHERE caller_id DO NOTHING RETURNING id",
+    .nargs = LAST_COLUMN - FIRST_COLUMN + 1,
+    .argtypes = {TIMESTAMPTZOID, INT4OID, INT4OID,  BOOLOID,  BOOLOID, TEXTOID,       TEXTOID,
+                 TEXTOID,        TEXTOID, BYTEAOID, JSONBOID, TEXTOID, TEXTOID,       TEXTOID,
+                 TEXTOID,        TEXTOID, TEXTOID,  INT8OID,  INT2OID, TIMESTAMPTZOID},
 };
 
 static bool
 insert_with_executor(const RowValues *row, int64 *id)
 {
-	AsOwner		save;
-	char		nulls[LAST_COLUMN - FIRST_COLUMN + 1];
-	bool		added;
-	int			i;
+	AsOwner save;
+	char nulls[LAST_COLUMN - FIRST_COLUMN + 1];
+	bool added;
+	int i;
 
 	for (i = FIRST_COLUMN; i <= LAST_COLUMN; i++)
 		nulls[i - FIRST_COLUMN] = row->isnull[i] ? 'n' : ' ';
@@ -159,10 +161,10 @@ insert_with_executor(const RowValues *row, int64 *id)
 static bool
 try_direct(const OutboxMessage *message, RowValues *row, int64 *id)
 {
-	int			row_class = (message->ordering_key != NULL ? ROW_ORDERED : 0) | (message->delayed ? ROW_DELAYED : 0);
+	int row_class = (message->ordering_key != NULL ? ROW_ORDERED : 0) | (message->delayed ? ROW_DELAYED : 0);
 	const OutboxShape *shape;
-	Relation	rel = outbox_table_open(&shape);
-	bool		direct = shape->direct[row_class];
+	Relation rel = outbox_table_open(&shape);
+	bool direct = shape->direct[row_class];
 
 	if (direct)
 		*id = insert_direct(rel, shape, row_class, row);
@@ -173,7 +175,7 @@ try_direct(const OutboxMessage *message, RowValues *row, int64 *id)
 bool
 outbox_insert(const OutboxMessage *message, int64 *id)
 {
-	RowValues	row;
+	RowValues row;
 
 	fill_row(&row, message);
 	if (!message->caller_id && try_direct(message, &row, id))

@@ -17,4 +17,4 @@
  */
 extern bool outbox_insert(const OutboxMessage *message, int64 *id);
 
-#endif							/* ACEMQ_OUTBOX_INSERT_H */
+#endif /* ACEMQ_OUTBOX_INSERT_H */

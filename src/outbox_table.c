@@ -32,42 +32,42 @@
 typedef struct ColumnRule
 {
 	const char *name;
-	Oid			type;
-	bool		not_null;
-	bool		unset;			/* null in a row that was just added */
+	Oid type;
+	bool not_null;
+	bool unset; /* null in a row that was just added */
 } ColumnRule;
 
 static const ColumnRule column_rules[OUTBOX_COLUMNS] = {
-	[OUTBOX_ID] = {"id", INT8OID, true, false},
-	[OUTBOX_CREATED_AT] = {"created_at", TIMESTAMPTZOID, true, false},
-	[OUTBOX_ATTEMPTS] = {"attempts", INT4OID, true, false},
-	[OUTBOX_VERSION] = {"version", INT4OID, true, false},
-	[OUTBOX_PERSISTENT] = {"persistent", BOOLOID, true, false},
-	[OUTBOX_CALLER_ID] = {"caller_id", BOOLOID, true, false},
-	[OUTBOX_MESSAGE_ID] = {"message_id", TEXTOID, true, false},
-	[OUTBOX_EXCHANGE] = {"exchange", TEXTOID, true, false},
-	[OUTBOX_ROUTING_KEY] = {"routing_key", TEXTOID, true, false},
-	[OUTBOX_CONTENT_TYPE] = {"content_type", TEXTOID, true, false},
-	[OUTBOX_BODY] = {"body", BYTEAOID, true, false},
-	[OUTBOX_HEADERS] = {"headers", JSONBOID, false, false},
-	[OUTBOX_TYPE] = {"type", TEXTOID, false, false},
-	[OUTBOX_ORIGIN] = {"origin", TEXTOID, false, false},
-	[OUTBOX_CORRELATION_ID] = {"correlation_id", TEXTOID, false, false},
-	[OUTBOX_CAUSATION_ID] = {"causation_id", TEXTOID, false, false},
-	[OUTBOX_REPLY_TO] = {"reply_to", TEXTOID, false, false},
-	[OUTBOX_ORDERING_KEY] = {"ordering_key", TEXTOID, false, false},
-	[OUTBOX_EXPIRATION] = {"expiration", INT8OID, false, false},
-	[OUTBOX_PRIORITY] = {"priority", INT2OID, false, false},
-	[OUTBOX_NOT_BEFORE] = {"not_before", TIMESTAMPTZOID, false, false},
-	[OUTBOX_NEXT_ATTEMPT_AT] = {"next_attempt_at", TIMESTAMPTZOID, false, true},
-	[OUTBOX_RETIRED_AT] = {"retired_at", TIMESTAMPTZOID, false, true},
-	[OUTBOX_PUBLISHED_AT] = {"published_at", TIMESTAMPTZOID, false, true},
-	[OUTBOX_LEASED_UNTIL] = {"leased_until", TIMESTAMPTZOID, false, true},
-	[OUTBOX_LEASED_BY] = {"leased_by", TEXTOID, false, true},
-	[OUTBOX_LAST_ERROR] = {"last_error", TEXTOID, false, true},
+    [OUTBOX_ID] = {"id", INT8OID, true, false},
+    [OUTBOX_CREATED_AT] = {"created_at", TIMESTAMPTZOID, true, false},
+    [OUTBOX_ATTEMPTS] = {"attempts", INT4OID, true, false},
+    [OUTBOX_VERSION] = {"version", INT4OID, true, false},
+    [OUTBOX_PERSISTENT] = {"persistent", BOOLOID, true, false},
+    [OUTBOX_CALLER_ID] = {"caller_id", BOOLOID, true, false},
+    [OUTBOX_MESSAGE_ID] = {"message_id", TEXTOID, true, false},
+    [OUTBOX_EXCHANGE] = {"exchange", TEXTOID, true, false},
+    [OUTBOX_ROUTING_KEY] = {"routing_key", TEXTOID, true, false},
+    [OUTBOX_CONTENT_TYPE] = {"content_type", TEXTOID, true, false},
+    [OUTBOX_BODY] = {"body", BYTEAOID, true, false},
+    [OUTBOX_HEADERS] = {"headers", JSONBOID, false, false},
+    [OUTBOX_TYPE] = {"type", TEXTOID, false, false},
+    [OUTBOX_ORIGIN] = {"origin", TEXTOID, false, false},
+    [OUTBOX_CORRELATION_ID] = {"correlation_id", TEXTOID, false, false},
+    [OUTBOX_CAUSATION_ID] = {"causation_id", TEXTOID, false, false},
+    [OUTBOX_REPLY_TO] = {"reply_to", TEXTOID, false, false},
+    [OUTBOX_ORDERING_KEY] = {"ordering_key", TEXTOID, false, false},
+    [OUTBOX_EXPIRATION] = {"expiration", INT8OID, false, false},
+    [OUTBOX_PRIORITY] = {"priority", INT2OID, false, false},
+    [OUTBOX_NOT_BEFORE] = {"not_before", TIMESTAMPTZOID, false, false},
+    [OUTBOX_NEXT_ATTEMPT_AT] = {"next_attempt_at", TIMESTAMPTZOID, false, true},
+    [OUTBOX_RETIRED_AT] = {"retired_at", TIMESTAMPTZOID, false, true},
+    [OUTBOX_PUBLISHED_AT] = {"published_at", TIMESTAMPTZOID, false, true},
+    [OUTBOX_LEASED_UNTIL] = {"leased_until", TIMESTAMPTZOID, false, true},
+    [OUTBOX_LEASED_BY] = {"leased_by", TEXTOID, false, true},
+    [OUTBOX_LAST_ERROR] = {"last_error", TEXTOID, false, true},
 };
 
-static Oid	outbox = InvalidOid;	/* the table */
+static Oid outbox = InvalidOid; /* the table */
 static bool shape_known = false;
 static uint64 invalidations = 0;
 static OutboxShape shape;
@@ -76,7 +76,7 @@ static MemoryContext shape_context = NULL;
 static bool
 is_part_of_shape(Oid relid)
 {
-	int			i;
+	int i;
 
 	for (i = 0; i < shape.nindexes; i++)
 	{
@@ -104,22 +104,22 @@ column_is_ours(Relation rel, OutboxColumn column)
 	const ColumnRule *rule = &column_rules[column];
 
 	return !attribute->attisdropped && strcmp(NameStr(attribute->attname), rule->name) == 0 &&
-		attribute->atttypid == rule->type && attribute->attnotnull == rule->not_null &&
-		attribute->attgenerated == '\0' && (attribute->attidentity != '\0') == (column == OUTBOX_ID);
+	       attribute->atttypid == rule->type && attribute->attnotnull == rule->not_null &&
+	       attribute->attgenerated == '\0' && (attribute->attidentity != '\0') == (column == OUTBOX_ID);
 }
 
 /* Apart from indexes, nothing has to happen at an insert but storing the row: no check, trigger, rule or policy, no partition bound. */
 static bool
 table_is_plain(Relation rel)
 {
-	TupleDesc	desc = RelationGetDescr(rel);
-	int			i;
+	TupleDesc desc = RelationGetDescr(rel);
+	int i;
 
 	if (rel->rd_rel->relkind != RELKIND_RELATION || rel->rd_rel->relam != HEAP_TABLE_AM_OID ||
-		rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT || rel->rd_rel->relispartition)
+	    rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT || rel->rd_rel->relispartition)
 		return false;
 	if (rel->trigdesc != NULL || rel->rd_rules != NULL ||
-		(rel->rd_rel->relrowsecurity && rel->rd_rel->relforcerowsecurity))
+	    (rel->rd_rel->relrowsecurity && rel->rd_rel->relforcerowsecurity))
 		return false;
 	if (desc->natts != OUTBOX_COLUMNS || (desc->constr != NULL && desc->constr->num_check > 0))
 		return false;
@@ -135,10 +135,10 @@ static Expr *
 null_test(Relation rel, OutboxColumn column, NullTestType type)
 {
 	Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(rel), column);
-	NullTest   *test = makeNode(NullTest);
+	NullTest *test = makeNode(NullTest);
 
-	test->arg = (Expr *) makeVar(1, attribute->attnum, attribute->atttypid, attribute->atttypmod, attribute->attcollation,
-								 0);
+	test->arg =
+	    (Expr *) makeVar(1, attribute->attnum, attribute->atttypid, attribute->atttypmod, attribute->attcollation, 0);
 	test->nulltesttype = type;
 	test->location = -1;
 	return (Expr *) test;
@@ -148,9 +148,9 @@ null_test(Relation rel, OutboxColumn column, NullTestType type)
 static List *
 class_clauses(Relation rel, int row_class)
 {
-	Var		   *caller_id = makeVar(1, OUTBOX_CALLER_ID + 1, BOOLOID, -1, InvalidOid, 0);
-	List	   *clauses = list_make1(makeBoolExpr(NOT_EXPR, list_make1(caller_id), -1));
-	int			i;
+	Var *caller_id = makeVar(1, OUTBOX_CALLER_ID + 1, BOOLOID, -1, InvalidOid, 0);
+	List *clauses = list_make1(makeBoolExpr(NOT_EXPR, list_make1(caller_id), -1));
+	int i;
 
 	for (i = 0; i < OUTBOX_COLUMNS; i++)
 	{
@@ -166,7 +166,7 @@ static bool
 index_is_simple(Relation index, const IndexInfo *info)
 {
 	return index->rd_rel->relam == BTREE_AM_OID && info->ii_Expressions == NIL && !index->rd_index->indisexclusion &&
-		(!info->ii_Unique || index->rd_index->indimmediate);
+	       (!info->ii_Unique || index->rd_index->indimmediate);
 }
 
 /*
@@ -178,8 +178,8 @@ static void
 add_index(Relation rel, Relation index)
 {
 	OutboxIndex *entry = &shape.indexes[shape.nindexes];
-	bool		simple;
-	int			c;
+	bool simple;
+	int c;
 
 	entry->relid = RelationGetRelid(index);
 	entry->info = BuildIndexInfo(index);
@@ -188,8 +188,8 @@ add_index(Relation rel, Relation index)
 	shape.nindexes++;
 	for (c = 0; c < ROW_CLASSES && entry->info->ii_ReadyForInserts; c++)
 	{
-		List	   *clauses = class_clauses(rel, c);
-		List	   *predicate = entry->info->ii_Predicate;
+		List *clauses = class_clauses(rel, c);
+		List *predicate = entry->info->ii_Predicate;
 
 		entry->holds[c] = simple && (predicate == NIL || predicate_implied_by(predicate, clauses, false));
 		if (!entry->holds[c] && (predicate == NIL || !predicate_refuted_by(predicate, clauses, true)))
@@ -200,12 +200,12 @@ add_index(Relation rel, Relation index)
 static void
 look_at_indexes(Relation rel)
 {
-	List	   *indexes = RelationGetIndexList(rel);
-	ListCell   *cell;
+	List *indexes = RelationGetIndexList(rel);
+	ListCell *cell;
 
 	foreach (cell, indexes)
 	{
-		Relation	index;
+		Relation index;
 
 		if (shape.nindexes >= OUTBOX_MAX_INDEXES)
 		{
@@ -224,7 +224,7 @@ static void
 look(Relation rel)
 {
 	MemoryContext caller;
-	bool		plain;
+	bool plain;
 
 	if (shape_context == NULL)
 		shape_context = AllocSetContextCreate(TopMemoryContext, "acemq outbox table", ALLOCSET_SMALL_SIZES);
@@ -248,7 +248,7 @@ static void
 find_out_shape(Relation rel)
 {
 	static bool registered = false;
-	uint64		before = invalidations;
+	uint64 before = invalidations;
 
 	if (!registered)
 	{
@@ -262,15 +262,13 @@ find_out_shape(Relation rel)
 static Relation
 open_by_name(void)
 {
-	Oid			schema = get_namespace_oid(ACEMQ_SCHEMA, true);
-	Oid			relid = OidIsValid(schema) ? get_relname_relid("outbox", schema) : InvalidOid;
-	Relation	rel = OidIsValid(relid) ? try_table_open(relid, RowExclusiveLock) : NULL;
+	Oid schema = get_namespace_oid(ACEMQ_SCHEMA, true);
+	Oid relid = OidIsValid(schema) ? get_relname_relid("outbox", schema) : InvalidOid;
+	Relation rel = OidIsValid(relid) ? try_table_open(relid, RowExclusiveLock) : NULL;
 
 	if (rel == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("table \"%s.outbox\" does not exist", ACEMQ_SCHEMA),
-				 errhint("Create the extension in this database: CREATE EXTENSION %s.", ACEMQ_EXTENSION)));
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("table \"%s.outbox\" does not exist", ACEMQ_SCHEMA),
+		                errhint("Create the extension in this database: CREATE EXTENSION %s.", ACEMQ_EXTENSION)));
 	outbox = relid;
 	shape_known = false;
 	return rel;
@@ -283,7 +281,7 @@ open_by_name(void)
 Relation
 outbox_table_open(const OutboxShape **result)
 {
-	Relation	rel = NULL;
+	Relation rel = NULL;
 
 	if (shape_known)
 	{

@@ -50,24 +50,24 @@ typedef enum OutboxColumn
  * Rows without a message id of the caller's, by what decides in which partial
  * indexes they belong.
  */
-#define ROW_ORDERED 1			/* bit: ordering_key is given */
-#define ROW_DELAYED 2			/* bit: not_before is given */
+#define ROW_ORDERED 1 /* bit: ordering_key is given */
+#define ROW_DELAYED 2 /* bit: not_before is given */
 #define ROW_CLASSES 4
 
 #define OUTBOX_MAX_INDEXES 16
 
 typedef struct OutboxIndex
 {
-	Oid			relid;
-	bool		holds[ROW_CLASSES];
-	IndexInfo  *info;
+	Oid relid;
+	bool holds[ROW_CLASSES];
+	IndexInfo *info;
 } OutboxIndex;
 
 typedef struct OutboxShape
 {
-	bool		direct[ROW_CLASSES];	/* such a row may go straight into the heap and into the indexes that hold it */
-	Oid			sequence;
-	int			nindexes;
+	bool direct[ROW_CLASSES]; /* such a row may go straight into the heap and into the indexes that hold it */
+	Oid sequence;
+	int nindexes;
 	OutboxIndex indexes[OUTBOX_MAX_INDEXES];
 } OutboxShape;
 
@@ -77,4 +77,4 @@ typedef struct OutboxShape
  */
 extern Relation outbox_table_open(const OutboxShape **shape);
 
-#endif							/* ACEMQ_OUTBOX_TABLE_H */
+#endif /* ACEMQ_OUTBOX_TABLE_H */

@@ -40,7 +40,7 @@ static bool
 is_json_type(const text *content_type)
 {
 	const char *type = VARDATA_ANY(content_type);
-	int			len = VARSIZE_ANY_EXHDR(content_type);
+	int len = VARSIZE_ANY_EXHDR(content_type);
 	const char *parameters = memchr(type, ';', len);
 
 	if (parameters != NULL)
@@ -51,7 +51,7 @@ is_json_type(const text *content_type)
 		len--;
 
 	return is_word(type, len, "application/json") || is_word(type, len, "text/json") ||
-		(len > 5 && is_word(type + len - 5, 5, "+json"));
+	       (len > 5 && is_word(type + len - 5, 5, "+json"));
 }
 
 /* What the json type's own input function does, on UTF-8 and with the argument's name in the message. */
@@ -63,10 +63,10 @@ check_json(const char *json, int len)
 
 	if (result != JSON_SUCCESS)
 		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
-				 errmsg("argument \"payload\" is not well-formed JSON"),
-				 errdetail_internal("%s", json_errdetail(result, lex)),
-				 errhint("Pass content_type for text that is not JSON, for example content_type => 'text/plain', or cast other bytes to bytea.")));
+		        (errcode(ERRCODE_INVALID_TEXT_REPRESENTATION), errmsg("argument \"payload\" is not well-formed JSON"),
+		         errdetail_internal("%s", json_errdetail(result, lex)),
+		         errhint("Pass content_type for text that is not JSON, for example content_type => 'text/plain', or "
+		                 "cast other bytes to bytea.")));
 }
 
 static void
@@ -74,16 +74,16 @@ check_size(Size size)
 {
 	if (size > (Size) acemq_max_body_size * 1024)
 		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("argument \"payload\" has %zu bytes, which is over the limit", size),
-				 errdetail("acemq.max_body_size is %d kB.", acemq_max_body_size),
-				 errhint("Keep a body of this size elsewhere and send where it is, or raise acemq.max_body_size.")));
+		        (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+		         errmsg("argument \"payload\" has %zu bytes, which is over the limit", size),
+		         errdetail("acemq.max_body_size is %d kB.", acemq_max_body_size),
+		         errhint("Keep a body of this size elsewhere and send where it is, or raise acemq.max_body_size.")));
 }
 
 static bytea *
 bytes(const char *data, int len)
 {
-	bytea	   *result = (bytea *) palloc(VARHDRSZ + len);
+	bytea *result = (bytea *) palloc(VARHDRSZ + len);
 
 	SET_VARSIZE(result, VARHDRSZ + len);
 	memcpy(VARDATA(result), data, len);
@@ -93,10 +93,10 @@ bytes(const char *data, int len)
 static bytea *
 jsonb_body(Datum payload)
 {
-	Jsonb	   *jsonb = DatumGetJsonbP(payload);
+	Jsonb *jsonb = DatumGetJsonbP(payload);
 	StringInfoData rendered;
 	const char *utf8;
-	int			len;
+	int len;
 
 	initStringInfo(&rendered);
 	(void) JsonbToCString(&rendered, &jsonb->root, VARSIZE(jsonb));
@@ -116,9 +116,9 @@ check_stored_size(Datum payload)
 static bytea *
 text_body(Datum payload, bool must_be_json)
 {
-	text	   *value;
+	text *value;
 	const char *utf8;
-	int			len;
+	int len;
 
 	/* Of other encodings some take more bytes than UTF-8: only the converted text tells. */
 	if (GetDatabaseEncoding() == PG_UTF8)

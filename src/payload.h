@@ -12,10 +12,10 @@
 
 typedef enum PayloadKind
 {
-	PAYLOAD_TEXT,				/* its bytes are kept; has to be JSON unless the content type says otherwise */
-	PAYLOAD_JSON,				/* its bytes are kept */
-	PAYLOAD_JSONB,				/* PostgreSQL's rendering */
-	PAYLOAD_BYTEA				/* its bytes, whatever they are */
+	PAYLOAD_TEXT,  /* its bytes are kept; has to be JSON unless the content type says otherwise */
+	PAYLOAD_JSON,  /* its bytes are kept */
+	PAYLOAD_JSONB, /* PostgreSQL's rendering */
+	PAYLOAD_BYTEA  /* its bytes, whatever they are */
 } PayloadKind;
 
 /* What the receiver is told when the caller did not say. */
@@ -28,4 +28,4 @@ extern const char *payload_default_content_type(PayloadKind kind);
  */
 extern bytea *payload_body(Datum payload, PayloadKind kind, const text *content_type);
 
-#endif							/* ACEMQ_PAYLOAD_H */
+#endif /* ACEMQ_PAYLOAD_H */

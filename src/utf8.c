@@ -18,10 +18,9 @@ conversion_context(void *argument)
 static const char *
 convert(const char *text, int len, int *utf8_len, const char *argument)
 {
-	ErrorContextCallback context = {.previous = error_context_stack,
-									.callback = conversion_context,
-									.arg = unconstify(char *, argument)};
-	char	   *converted;
+	ErrorContextCallback context = {
+	    .previous = error_context_stack, .callback = conversion_context, .arg = unconstify(char *, argument)};
+	char *converted;
 
 	error_context_stack = &context;
 	converted = pg_server_to_any(text, len, PG_UTF8);
@@ -35,7 +34,7 @@ convert(const char *text, int len, int *utf8_len, const char *argument)
 const char *
 utf8_from_server(const char *text, int len, int *utf8_len, const char *argument)
 {
-	int			encoding = GetDatabaseEncoding();
+	int encoding = GetDatabaseEncoding();
 
 	*utf8_len = len;
 	if (encoding == PG_UTF8)
@@ -45,11 +44,11 @@ utf8_from_server(const char *text, int len, int *utf8_len, const char *argument)
 	if (encoding == PG_SQL_ASCII)
 	{
 		if (!pg_verify_mbstr(PG_UTF8, text, len, true))
-			ereport(ERROR,
-					(errcode(ERRCODE_CHARACTER_NOT_IN_REPERTOIRE),
-					 errmsg("argument \"%s\" is not valid UTF-8", argument),
-					 errdetail("Messages go out as UTF-8, and nothing can be converted in a database whose encoding is SQL_ASCII."),
-					 errhint("Store UTF-8 in this database, or pass a payload of other bytes as bytea.")));
+			ereport(ERROR, (errcode(ERRCODE_CHARACTER_NOT_IN_REPERTOIRE),
+			                errmsg("argument \"%s\" is not valid UTF-8", argument),
+			                errdetail("Messages go out as UTF-8, and nothing can be converted in a database whose "
+			                          "encoding is SQL_ASCII."),
+			                errhint("Store UTF-8 in this database, or pass a payload of other bytes as bytea.")));
 		return text;
 	}
 	return convert(text, len, utf8_len, argument);
@@ -58,7 +57,7 @@ utf8_from_server(const char *text, int len, int *utf8_len, const char *argument)
 const char *
 utf8_cstring(const char *text, const char *argument)
 {
-	int			len;
+	int len;
 
 	return utf8_from_server(text, strlen(text), &len, argument);
 }

@@ -21,4 +21,4 @@ extern const char *utf8_from_server(const char *text, int len, int *utf8_len, co
 /* The same for a terminated string; the result is always terminated. */
 extern const char *utf8_cstring(const char *text, const char *argument);
 
-#endif							/* ACEMQ_UTF8_H */
+#endif /* ACEMQ_UTF8_H */

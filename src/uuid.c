@@ -17,8 +17,8 @@
  * child must not hand out the parent's bytes again.
  */
 static uint8 pool[POOL_BYTES];
-static int	pool_used = POOL_BYTES;
-static int	pool_owner = 0;
+static int pool_used = POOL_BYTES;
+static int pool_owner = 0;
 
 static const uint8 *
 take_random_bytes(void)
@@ -42,12 +42,12 @@ void
 uuid_v4(char *text)
 {
 	static const char digits[] = "0123456789abcdef";
-	uint8		bytes[UUID_BYTES];
-	int			i;
+	uint8 bytes[UUID_BYTES];
+	int i;
 
 	memcpy(bytes, take_random_bytes(), UUID_BYTES);
-	bytes[6] = (bytes[6] & 0x0f) | 0x40;	/* version 4 */
-	bytes[8] = (bytes[8] & 0x3f) | 0x80;	/* RFC 4122 variant */
+	bytes[6] = (bytes[6] & 0x0f) | 0x40; /* version 4 */
+	bytes[8] = (bytes[8] & 0x3f) | 0x80; /* RFC 4122 variant */
 
 	for (i = 0; i < UUID_BYTES; i++)
 	{

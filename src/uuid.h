@@ -14,4 +14,4 @@
 /* A version 4 UUID, lower case with dashes, from the system's strong random source.  Writes UUID_TEXT_LEN bytes and a zero. */
 extern void uuid_v4(char *text);
 
-#endif							/* ACEMQ_UUID_H */
+#endif /* ACEMQ_UUID_H */

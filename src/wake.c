@@ -29,14 +29,14 @@
 typedef struct WakeLevel
 {
 	struct WakeLevel *parent;
-	int			nest_level;
-	int64		added;
-	int64		pending;		/* change beyond the rows added */
-	int64		retired;
-	bool		wake_worker;
-	bool		wake_launcher;
-	int			nranges;
-	AcemqRange	ranges[RANGES_PER_LEVEL];
+	int nest_level;
+	int64 added;
+	int64 pending; /* change beyond the rows added */
+	int64 retired;
+	bool wake_worker;
+	bool wake_launcher;
+	int nranges;
+	AcemqRange ranges[RANGES_PER_LEVEL];
 } WakeLevel;
 
 /* Innermost level first.  In TopTransactionContext, which outlives the callbacks. */
@@ -64,8 +64,8 @@ range_growth(const AcemqRange *range, uint64 lo, uint64 hi)
 static void
 add_range(AcemqRange *ranges, int *nranges, int max, uint64 lo, uint64 hi)
 {
-	int			nearest = *nranges - 1;
-	int			i;
+	int nearest = *nranges - 1;
+	int i;
 
 	if (nearest >= 0 && range_growth(&ranges[nearest], lo, hi) <= RANGE_SLACK)
 	{
@@ -95,18 +95,18 @@ add_range(AcemqRange *ranges, int *nranges, int max, uint64 lo, uint64 hi)
 static void
 report_late(AcemqSlot *slot, const WakeLevel *level)
 {
-	uint64		cursor;
-	int			i;
+	uint64 cursor;
+	int i;
 
 	pg_memory_barrier();
 	cursor = pg_atomic_read_u64(&slot->scan_cursor);
 	for (i = 0; i < level->nranges; i++)
 	{
-		uint64		lo = level->ranges[i].lo;
-		uint64		hi = Min(level->ranges[i].hi, cursor);
+		uint64 lo = level->ranges[i].lo;
+		uint64 hi = Min(level->ranges[i].hi, cursor);
 
 		if (lo > cursor)
-			continue;			/* the scan will come to it */
+			continue; /* the scan will come to it */
 		SpinLockAcquire(&slot->late_mutex);
 		add_range(slot->late, &slot->nlate, ACEMQ_LATE_RANGES, lo, hi);
 		SpinLockRelease(&slot->late_mutex);
@@ -116,7 +116,7 @@ report_late(AcemqSlot *slot, const WakeLevel *level)
 void
 wake_report_late(int64 id)
 {
-	AcemqSlot  *slot = acemq_my_slot();
+	AcemqSlot *slot = acemq_my_slot();
 
 	if (slot == NULL || slot->database != MyDatabaseId)
 		return;
@@ -129,7 +129,7 @@ wake_report_late(int64 id)
 static void
 tell_worker(const WakeLevel *level)
 {
-	AcemqSlot  *slot = acemq_my_slot();
+	AcemqSlot *slot = acemq_my_slot();
 
 	if (slot == NULL || slot->database != MyDatabaseId)
 		return;
@@ -151,7 +151,7 @@ tell_worker(const WakeLevel *level)
 static void
 announce_prepared(void)
 {
-	AcemqSlot  *slot = acemq_my_slot();
+	AcemqSlot *slot = acemq_my_slot();
 
 	if (slot == NULL || slot->database != MyDatabaseId)
 		return;
@@ -162,7 +162,7 @@ announce_prepared(void)
 static void
 at_transaction_end(XactEvent event, void *arg)
 {
-	WakeLevel  *level = levels;
+	WakeLevel *level = levels;
 
 	switch (event)
 	{
@@ -191,8 +191,8 @@ at_transaction_end(XactEvent event, void *arg)
 static void
 merge_into_parent(WakeLevel *child)
 {
-	WakeLevel  *parent = child->parent;
-	int			i;
+	WakeLevel *parent = child->parent;
+	int i;
 
 	for (i = 0; i < child->nranges; i++)
 		add_range(parent->ranges, &parent->nranges, RANGES_PER_LEVEL, child->ranges[i].lo, child->ranges[i].hi);
@@ -206,7 +206,7 @@ merge_into_parent(WakeLevel *child)
 static void
 at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent_subid, void *arg)
 {
-	WakeLevel  *level = levels;
+	WakeLevel *level = levels;
 
 	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
 		return;
@@ -214,7 +214,8 @@ at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransaction
 		return;
 
 	/* Nothing to merge with: the level simply becomes the parent's. */
-	if (event == SUBXACT_EVENT_COMMIT_SUB && (level->parent == NULL || level->parent->nest_level < level->nest_level - 1))
+	if (event == SUBXACT_EVENT_COMMIT_SUB &&
+	    (level->parent == NULL || level->parent->nest_level < level->nest_level - 1))
 	{
 		level->nest_level--;
 		return;
@@ -241,8 +242,8 @@ register_callbacks(void)
 static WakeLevel *
 current_level(void)
 {
-	int			nest_level = GetCurrentTransactionNestLevel();
-	WakeLevel  *level = levels;
+	int nest_level = GetCurrentTransactionNestLevel();
+	WakeLevel *level = levels;
 
 	if (level != NULL && level->nest_level == nest_level)
 		return level;
@@ -258,7 +259,7 @@ current_level(void)
 void
 wake_note_added(int64 id)
 {
-	WakeLevel  *level;
+	WakeLevel *level;
 
 	if (acemq_shared == NULL)
 		return;
@@ -270,7 +271,7 @@ wake_note_added(int64 id)
 void
 wake_note_change(int64 pending, int64 retired)
 {
-	WakeLevel  *level;
+	WakeLevel *level;
 
 	if (acemq_shared == NULL)
 		return;

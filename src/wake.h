@@ -33,4 +33,4 @@ extern void wake_report_late(int64 id);
 extern void wake_worker_at_commit(void);
 extern void wake_launcher_at_commit(void);
 
-#endif							/* ACEMQ_WAKE_H */
+#endif /* ACEMQ_WAKE_H */

@@ -46,6 +46,7 @@ SELECT acemq.outbox_add('', 'q', '1', NULL, NULL, 'm-1', NULL, NULL, NULL, NULL,
 SELECT acemq.outbox_add('', 'q', '1', type => '', message_id => 'm-2', correlation_id => '', causation_id => '',
                         content_type => '', reply_to => '');
 SELECT acemq.outbox_add('', 'q', '1', type => 'q', message_id => 'm-3', correlation_id => 'm-3');
+SELECT acemq.outbox_add('e', '', '1', type => 'message', message_id => 'm-4');
 SELECT message_id, version, persistent, content_type, type, correlation_id, causation_id, reply_to
 FROM acemq.outbox ORDER BY id;
 ROLLBACK;
