@@ -104,6 +104,7 @@ read_endpoints(Link *link)
 	link->next_try_at = 0;
 	link->failures = 0;
 	link->logged_at = 0;
+	pg_atomic_write_u32(&link->slot->login_refused_last, 0);
 	if (link->nendpoints < 0)
 	{
 		link->nendpoints = 0;
@@ -280,6 +281,7 @@ note_failure(Link *link, const BrokerEndpoint *endpoint, const BrokerError *erro
 
 	if (error->kind == BROKER_LOGIN_REFUSED)
 		pg_atomic_fetch_add_u64(&link->slot->login_refused, 1);
+	pg_atomic_write_u32(&link->slot->login_refused_last, error->kind == BROKER_LOGIN_REFUSED);
 	acemq_slot_set_error(link->slot, error->text);
 	if (link->logged_at == 0 || now - link->logged_at >= LOG_AGAIN_MS * INT64CONST(1000))
 	{
@@ -302,6 +304,7 @@ note_connected(Link *link, const BrokerEndpoint *endpoint)
 	ereport(LOG, (errmsg("acemq: connected to %s", text)));
 	acemq_slot_set_broker(link->slot, text);
 	pg_atomic_fetch_add_u64(&link->slot->reconnects, 1);
+	pg_atomic_write_u32(&link->slot->login_refused_last, 0);
 	link->failures = 0;
 	link->logged_at = 0;
 	/* The endpoint that works is tried first when the connection is lost. */

@@ -121,13 +121,17 @@ check_relay(Sweep *sweep)
 		no_relay("No worker serves this database.", "See acemq.doctor() and the server's log for the reason.");
 }
 
+/* One that was refused before we came counts too: the worker waits long before it tries again. */
 static void
 check_login(Sweep *sweep)
 {
-	if (sweep->slot != NULL && pg_atomic_read_u64(&sweep->slot->login_refused) != sweep->login_refused)
-		ereport(ERROR, (errcode(ERRCODE_ACEMQ_BROKER_UNAVAILABLE), errmsg("the broker refused the login"),
-		                errdetail_internal("%s", slot_error(sweep->slot)),
-		                errhint("Correct acemq.url or acemq.password_file.")));
+	AcemqSlot *slot = sweep->slot;
+
+	if (slot != NULL && (pg_atomic_read_u64(&slot->login_refused) != sweep->login_refused ||
+	                     pg_atomic_read_u32(&slot->login_refused_last) != 0))
+		ereport(ERROR,
+		        (errcode(ERRCODE_ACEMQ_BROKER_UNAVAILABLE), errmsg("the broker refused the login"),
+		         errdetail_internal("%s", slot_error(slot)), errhint("Correct acemq.url or acemq.password_file.")));
 }
 
 static void

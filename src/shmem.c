@@ -129,6 +129,7 @@ acemq_slot_reset(AcemqSlot *slot)
 	pg_atomic_init_u32(&slot->fetch_epoch, 0);
 	pg_atomic_init_u32(&slot->state, ACEMQ_STATE_STARTING);
 	pg_atomic_init_u32(&slot->pending_approximate, 1);
+	pg_atomic_init_u32(&slot->login_refused_last, 0);
 
 	SpinLockAcquire(&slot->late_mutex);
 	slot->nlate = 0;
