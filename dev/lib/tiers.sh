@@ -79,7 +79,8 @@ tier_format() {
 }
 
 tier_gcc() {
-	check "gcc without a warning" build_tree "$tree" && check "make install" install_tree "$tree"
+	check "gcc without a warning" build_tree "$tree"
+	[ "$checks_failed" != 0 ] || check "make install" install_tree "$tree"
 	close_checks
 }
 
