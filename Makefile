@@ -22,7 +22,8 @@ PG_CONFIG ?= pg_config
 # Server headers are system headers to us, so that our own warnings can be errors.
 PG_CPPFLAGS = -I$(srcdir)/src -I$(srcdir)/bgworker -isystem $(shell $(PG_CONFIG) --includedir-server)
 PG_CFLAGS = -std=gnu11 -Wall -Wextra -Werror -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
-SHLIB_LINK = -lrabbitmq -lssl -lcrypto
+# -Bsymbolic: a function of ours must not be taken for one of the server, or of libc, that has the same name.
+SHLIB_LINK = -Wl,-Bsymbolic -lrabbitmq -lssl -lcrypto
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)

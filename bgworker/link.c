@@ -54,7 +54,7 @@ static void read_endpoints(Link *link);
 static char *connection_settings(void);
 static bool read_password_file(char *buffer, Size size, BrokerError *error);
 static void fill_options(BrokerOptions *options, const char *connection_name);
-static void note_failure(Link *link, const BrokerEndpoint *endpoint, const BrokerError *error, int64 took_ms);
+static void note_failure(Link *link, const BrokerError *error, int64 took_ms);
 static void note_connected(Link *link, const BrokerEndpoint *endpoint);
 
 void
@@ -182,7 +182,7 @@ link_ensure(Link *link, TimestampTz now)
 	{
 		if (!read_password_file(password, sizeof(password), &error))
 		{
-			note_failure(link, &endpoint, &error, 0);
+			note_failure(link, &error, 0);
 			return false;
 		}
 		endpoint.password = password;
@@ -205,7 +205,7 @@ link_ensure(Link *link, TimestampTz now)
 		broker_disconnect(link->conn, false);
 		link->conn = NULL;
 	}
-	note_failure(link, &endpoint, &error, (GetCurrentTimestamp() - started) / 1000);
+	note_failure(link, &error, (GetCurrentTimestamp() - started) / 1000);
 	return false;
 }
 
@@ -260,11 +260,10 @@ read_password_file(char *buffer, Size size, BrokerError *error)
 }
 
 static void
-note_failure(Link *link, const BrokerEndpoint *endpoint, const BrokerError *error, int64 took_ms)
+note_failure(Link *link, const BrokerError *error, int64 took_ms)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int64		delay_ms;
-	char	   *where = broker_endpoint_text(endpoint);
 
 	link->failures++;
 	if (error->kind != BROKER_UNREACHABLE)
@@ -285,10 +284,9 @@ note_failure(Link *link, const BrokerEndpoint *endpoint, const BrokerError *erro
 	acemq_slot_set_error(link->slot, error->text);
 	if (link->logged_at == 0 || now - link->logged_at >= LOG_AGAIN_MS * INT64CONST(1000))
 	{
-		ereport(LOG, (errmsg("acemq: could not connect to %s: %s", where, error->text)));
+		ereport(LOG, (errmsg("acemq: %s", error->text)));
 		link->logged_at = now;
 	}
-	pfree(where);
 }
 
 static void

@@ -32,6 +32,7 @@
 #define SUMMARY_EVERY_MS 1000
 #define STANDBY_LOOK_MS 10
 #define CONFIRM_LOOK_MS 500
+#define PAUSED_LOOK_MS INT64CONST(200)
 
 static void inherit_entries(Relay *relay);
 static void drop_inherited(Relay *relay);
@@ -169,9 +170,9 @@ take_wake_up(Relay *relay)
 		relay->fetch_wanted = true;
 		relay->poll_delay_ms = acemq_poll_interval;
 		relay->poll_at = Min(relay->poll_at, relay->now + relay->poll_delay_ms * 1000);
-		/* relay_pause and relay_resume come this way too: have a look at the fence. */
+		/* It may be relay_resume; but commits go on while we are paused, and not each of them is worth a look. */
 		if (!relay_may_run(relay))
-			relay->poll_at = relay->now;
+			relay->poll_at = Min(relay->poll_at, Max(relay->now, relay->fence_read_at + PAUSED_LOOK_MS * 1000));
 	}
 
 	SpinLockAcquire(&slot->late_mutex);

@@ -97,6 +97,7 @@ struct Relay
 
 	bool		fence_known;
 	int			fence;			/* StoreFence */
+	TimestampTz fence_read_at;
 	bool		db_skipped;		/* last turn at the database was skipped */
 	TimestampTz retry_db_at;
 };

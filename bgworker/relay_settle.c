@@ -126,6 +126,7 @@ do_database_turn(void *arg)
 
 	relay->fence = store_fence();
 	relay->fence_known = true;
+	relay->fence_read_at = relay->now;
 	if (turn->settle)
 		store_settle(turn->ids, turn->count, turn->done);
 	write_failures(turn);

@@ -47,9 +47,9 @@ COMMENT ON COLUMN acemq.status.oldest_age IS 'of the oldest unsent message the w
 COMMENT ON COLUMN acemq.status.failed IS 'failed attempts';
 COMMENT ON COLUMN acemq.status.overtaken IS 'messages that went out before an earlier, failed one of their lane';
 COMMENT ON COLUMN acemq.status.resent IS 'messages put on the wire again after a loss: possible duplicates';
-COMMENT ON COLUMN acemq.status.lag_p50 IS 'seconds from commit to confirm, of the last minutes';
-COMMENT ON COLUMN acemq.status.lag_p95 IS 'seconds from commit to confirm, of the last minutes';
-COMMENT ON COLUMN acemq.status.lag_p99 IS 'seconds from commit to confirm, of the last minutes';
+COMMENT ON COLUMN acemq.status.lag_p50 IS 'seconds from the add (or the due time) to the confirm, of the last minutes';
+COMMENT ON COLUMN acemq.status.lag_p95 IS 'seconds from the add (or the due time) to the confirm, of the last minutes';
+COMMENT ON COLUMN acemq.status.lag_p99 IS 'seconds from the add (or the due time) to the confirm, of the last minutes';
 COMMENT ON COLUMN acemq.status.skipped_turns IS 'turns of the worker skipped because a lock was not to be had at once';
 COMMENT ON COLUMN acemq.status.held_by IS 'the lane that is held longest, and why';
 

@@ -81,7 +81,7 @@ external_relay_fail(int64 id, int attempts_so_far, const char *reason)
 {
 	int attempts = attempts_so_far + 1;
 	bool retire = attempts >= acemq_max_attempts;
-	int64 delay = backoff_jitter_ms(backoff_delay_ms(attempts, acemq_retry_delay, acemq_retry_delay_max));
+	int64 delay = backoff_delay_ms(attempts, acemq_retry_delay, acemq_retry_delay_max);
 	int len = pg_mbcliplen(reason, strlen(reason), ACEMQ_ERROR_TEXT - 1);
 	Datum values[] = {Int64GetDatum(id), Int32GetDatum(attempts),
 	                  PointerGetDatum(cstring_to_text_with_len(reason, len)),

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * lag.c
- *		Histogram of the time from commit to confirm: four buckets per
+ *		Histogram of the time from add to confirm: four buckets per
  *		doubling, so a quantile is right within a fifth.
  *
  * Two halves: one is filled for five minutes while the other keeps the five

@@ -205,7 +205,7 @@ extern void acemq_slot_set_error(AcemqSlot *slot, const char *text);
 extern void acemq_slot_set_broker(AcemqSlot *slot, const char *text);
 extern void acemq_slot_set_held_by(AcemqSlot *slot, const char *text);
 
-/* Lag from commit to confirm, in microseconds. */
+/* Lag in microseconds: from the add (or the due time of a row with not_before) to the confirm. */
 extern void acemq_slot_note_lag(AcemqSlot *slot, int64 lag_us, TimestampTz now);
 /* Quantile q (0..1) of both halves in seconds, or -1 when there is none. */
 extern double acemq_slot_lag_quantile(AcemqSlot *slot, double q);

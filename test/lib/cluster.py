@@ -299,10 +299,14 @@ class Database:
                            lambda: f"state is one of {states}; status is {self.status()}",
                            ignoring=(psycopg2.OperationalError,))
 
-    def drop(self):
+    def close(self):
+        """End the connections; the next statement makes a new one."""
         for connection in [self._connection, *self._lent]:
             if connection is not None:
                 connection.close()
+
+    def drop(self):
+        self.close()
         self.cluster.ensure_running()
         for (gid,) in self.cluster.sql("SELECT gid FROM pg_prepared_xacts WHERE database = %s", (self.name,)):
             self.cluster.sql("ROLLBACK PREPARED %s", (gid,), dbname=self.name)
