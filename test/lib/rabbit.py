@@ -94,9 +94,7 @@ class Broker:
             "RABBITMQ_ENABLED_PLUGINS_FILE": self._path("enabled_plugins"),
             "RABBITMQ_CONFIG_FILE": self._path("rabbitmq.conf"),
             "RABBITMQ_CONF_ENV_FILE": self._path("no-environment-file"),
-            # No busy waiting: the machine is shared with the server under test.
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS":
-                "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(self.epmd_port),
             # The script replaces itself by the node, so that the process id we hold is the node's.
