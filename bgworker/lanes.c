@@ -88,7 +88,7 @@ lane_of_row(LaneTable *table, const OutboxRow *row)
 void
 lane_forget_if_unused(LaneTable *table, Lane *lane)
 {
-	if (lane->nwaiting > 0 || lane->on_wire > 0 || lane->held || lane->left_from != 0)
+	if (lane->nwaiting > 0 || lane->on_wire > 0 || lane->nfailed > 0 || lane->held || lane->left_from != 0)
 		return;
 	lane_unmark_ready(table, lane);
 	pfree(lane->name);

@@ -38,7 +38,9 @@ struct Lane
 
 	dlist_head	waiting;		/* OutboxRow.node, in the order they will go out */
 	int			nwaiting;
+	int			nfailed;		/* rows whose failed attempt is not written down yet */
 	int			on_wire;
+	Size		wire_bytes;		/* of the bodies on the wire */
 	bool		in_ready_list;
 	dlist_node	ready;			/* in LaneTable.ready while the lane may be able to publish */
 
@@ -62,7 +64,7 @@ struct Lane
 	TimestampTz left_created_at;
 	bool		in_left_list;
 	dlist_node	left;			/* in LaneTable.left while it is neither held nor complete */
-	TimestampTz last_progress;	/* of an outcome */
+	TimestampTz last_progress;	/* of an outcome, or when the first row came in */
 };
 
 typedef struct LaneTable

@@ -5,6 +5,7 @@
  *		when to be called again.
  *
  *		relay_fetch.c    table  -> memory
+ *		relay_memory.c   what is in memory
  *		relay_publish.c  memory -> broker
  *		relay_outcome.c  broker -> memory
  *		relay_settle.c   memory -> table
@@ -34,8 +35,6 @@
 #define CONFIRM_LOOK_MS 500
 #define PAUSED_LOOK_MS INT64CONST(200)
 
-static void inherit_entries(Relay *relay);
-static void drop_inherited(Relay *relay);
 static void take_wake_up(Relay *relay);
 static bool poll_is_due(Relay *relay);
 static void keep_connection(Relay *relay);
@@ -50,24 +49,14 @@ relay_create(MemoryContext parent, AcemqSlot *slot)
 {
 	MemoryContext context = AllocSetContextCreate(parent, "acemq relay", ALLOCSET_DEFAULT_SIZES);
 	Relay	   *relay = MemoryContextAllocZero(context, sizeof(Relay));
-	HASHCTL		control = {0};
 
 	relay->context = context;
-	relay->rows_context = AllocSetContextCreate(context, "acemq rows", ALLOCSET_DEFAULT_SIZES);
 	relay->turn_context = AllocSetContextCreate(context, "acemq turn", ALLOCSET_DEFAULT_SIZES);
 	relay->slot = slot;
 	relay->link = link_create(context, slot);
 	relay->lanes = lanes_create(context);
-	dlist_init(&relay->all);
-	dlist_init(&relay->confirmed);
-	dlist_init(&relay->failed);
-
-	control.keysize = sizeof(int64);
-	control.entrysize = sizeof(int64) + sizeof(OutboxRow *);
-	control.hcxt = context;
-	relay->by_id = hash_create("acemq rows by id", 1024, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	relay_memory_init(relay);
 	relay_forget_proven(relay);
-	inherit_entries(relay);
 
 	relay->next_id = 1;
 	relay->fetch_wanted = true;
@@ -78,36 +67,6 @@ relay_create(MemoryContext parent, AcemqSlot *slot)
 	pg_atomic_write_u32(&slot->pending_approximate, 1);
 	pg_atomic_write_u64(&slot->in_flight, 0);
 	return relay;
-}
-
-/*
- * A worker that died leaves the ids it held.  They may be in the broker, so
- * outbox_cancel goes on refusing them until we have read the table once.
- */
-static void
-inherit_entries(Relay *relay)
-{
-	relay->free_entries = MemoryContextAlloc(relay->context, sizeof(int) * ACEMQ_MAX_ROWS_IN_MEMORY);
-	relay->inherited = MemoryContextAlloc(relay->context, sizeof(int) * ACEMQ_MAX_ROWS_IN_MEMORY);
-	for (int i = ACEMQ_MAX_ROWS_IN_MEMORY - 1; i >= 0; i--)
-	{
-		if (pg_atomic_read_u64(&relay->slot->fetched[i]) == 0)
-			relay->free_entries[relay->nfree_entries++] = i;
-		else
-			relay->inherited[relay->ninherited++] = i;
-	}
-}
-
-static void
-drop_inherited(Relay *relay)
-{
-	while (relay->ninherited > 0)
-	{
-		int			entry = relay->inherited[--relay->ninherited];
-
-		pg_atomic_write_u64(&relay->slot->fetched[entry], 0);
-		relay->free_entries[relay->nfree_entries++] = entry;
-	}
 }
 
 bool
@@ -138,12 +97,12 @@ relay_step(Relay *relay)
 	polled = poll_is_due(relay);
 	keep_connection(relay);
 	release_lanes(relay);
+	if (!relay_has_room(relay) && relay_wants_rows(relay))
+		relay_relieve_memory(relay);
 
 	if (database_turn_is_due(relay, polled))
 	{
 		relay_database_turn(relay);
-		if (relay->caught_up && relay->nranges == 0)
-			drop_inherited(relay);
 		relay->now = GetCurrentTimestamp();
 	}
 
@@ -262,8 +221,11 @@ keep_connection(Relay *relay)
 	relay_take_events(relay);
 	if (link_conn(relay->link) && broker_is_lost(link_conn(relay->link)))
 		relay_lost(relay, broker_lost_reason(link_conn(relay->link)));
-	if (link_conn(relay->link))
+	if (link_conn(relay->link) && relay->now >= relay->confirm_look_at)
+	{
+		ms_after(&relay->confirm_look_at, relay->now, CONFIRM_LOOK_MS);
 		relay_check_confirm_timeout(relay);
+	}
 }
 
 static void

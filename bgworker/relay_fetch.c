@@ -33,8 +33,8 @@
 
 /* Rows of a strict lane that wait in memory: enough to keep it busy between two reads. */
 #define STRICT_LANE_WAITING 32
-/* A pipelined lane that has its share of memory but got no confirm for so long does not stop the forward scan any more. */
-#define LANE_STALLED_MS 250
+/* Rows of a lane that does not move: no more than to see whether it moves again. */
+#define STALLED_LANE_WAITING 8
 /* Rows offered per scan at most, and at least; lanes read per turn. */
 #define ROWS_PER_SCAN 2000
 #define ROWS_PER_SCAN_MIN 64
@@ -58,29 +58,17 @@ typedef struct FetchState
 	int			kept;
 } FetchState;
 
-typedef struct ById
-{
-	int64		id;				/* hash key: must be first */
-	OutboxRow  *row;
-} ById;
-
 static bool admit_row(void *arg, const OutboxRow *row, Size body_len);
 static bool stays_in_table(FetchState *state, Lane *lane, const OutboxRow *row);
 static bool lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_with);
 static bool memory_allows(FetchState *state, Size body_len);
-static int	lane_share(const Lane *lane);
+static int	lane_share(Relay *relay, const Lane *lane);
 static void keep_row(FetchState *state, Lane *lane, const OutboxRow *row);
 static void fetch_ranges(FetchState *state);
 static void fetch_lanes(FetchState *state);
 static void fetch_due(FetchState *state);
 static void fetch_forward(FetchState *state);
 static void requeue_due_rows(Relay *relay);
-
-int
-relay_waiting(Relay *relay)
-{
-	return relay->nrows - relay->on_wire - relay->nconfirmed - relay->nfailed;
-}
 
 /* Reading pays when there is room for a good part of a window. */
 bool
@@ -108,7 +96,7 @@ relay_wants_rows(Relay *relay)
 	{
 		Lane	   *lane = dlist_container(Lane, left, iter.cur);
 
-		if (lane->nwaiting <= lane_share(lane) / 2)
+		if (lane->nwaiting <= lane_share(relay, lane) / 2)
 			return true;
 	}
 	return false;
@@ -161,16 +149,18 @@ fetch_ranges(FetchState *state)
 		}
 		scan = store_scan_ids(range->lo, step, ROWS_PER_SCAN, admit_row, state);
 		if (!scan.complete)
+		{
 			range->lo = Max((int64) range->lo, scan.last_id + 1);
-		else if (step < upto)
+			break;
+		}
+		if (step < upto)
 		{
 			int64		next = scan.last_id ? step + 1 : store_first_id(step + 1);
 
 			range->lo = next ? (uint64) next : (uint64) upto + 1;
 			break;				/* one step per turn: the sockets wait */
 		}
-		else
-			range->lo = upto + 1;
+		range->lo = upto + 1;
 	}
 }
 
@@ -189,7 +179,7 @@ fetch_lanes(FetchState *state)
 		StoreScan	scan;
 
 		dlist_move_tail(&lanes->left, &lane->left);
-		if (lane->nwaiting > lane_share(lane) / 2)
+		if (lane->nwaiting > lane_share(relay, lane) / 2)
 			continue;
 
 		state->lane = lane;
@@ -208,7 +198,7 @@ fetch_lanes(FetchState *state)
 		{
 			lane_left_read(lanes, lane, 0);
 			lane_leave_from(lanes, lane, lane->held_row, lane->left_created_at);
-			relay_give_back_unsent(relay, lane);
+			relay_give_back(relay, lane);
 		}
 		else if (!scan.complete)
 			lane_left_read(lanes, lane, Max(lane->left_from, scan.last_id + 1));
@@ -349,8 +339,10 @@ stays_in_table(FetchState *state, Lane *lane, const OutboxRow *row)
 
 /* How many of its rows may wait in memory. */
 static int
-lane_share(const Lane *lane)
+lane_share(Relay *relay, const Lane *lane)
 {
+	if (lane->slow || !relay_lane_moves(relay, lane))
+		return STALLED_LANE_WAITING;
 	return lane->kind == LANE_ORDERING_KEY ? STRICT_LANE_WAITING : Max(acemq_max_in_flight / 2, 1);
 }
 
@@ -363,11 +355,10 @@ static bool
 lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_with)
 {
 	Relay	   *relay = state->relay;
-	bool		moves = relay->now - lane->last_progress < LANE_STALLED_MS * INT64CONST(1000);
 
-	if (lane->nwaiting < lane_share(lane))
+	if (lane->nwaiting < lane_share(relay, lane))
 		return true;
-	*dealt_with = state->source != SOURCE_LANE && !moves;
+	*dealt_with = state->source != SOURCE_LANE && (lane->slow || !relay_lane_moves(relay, lane));
 	if (*dealt_with)
 		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
 	return false;
@@ -398,17 +389,10 @@ keep_row(FetchState *state, Lane *lane, const OutboxRow *offered)
 {
 	Relay	   *relay = state->relay;
 	OutboxRow  *row = store_keep_row(offered, relay->rows_context);
-	ById	   *entry = hash_search(relay->by_id, &row->id, HASH_ENTER, NULL);
 
-	entry->row = row;
-	row->held_entry = relay->free_entries[--relay->nfree_entries];
-	pg_atomic_write_u64(&relay->slot->fetched[row->held_entry], (uint64) row->id);
-	dlist_push_tail(&relay->all, &row->all);
-	relay->nrows++;
-	relay->bytes += row->body_len;
-
-	/* 0: not known to be durable yet, set at the end of the turn. */
-	row->durable_at = 0;
+	relay_take_in(relay, row);
+	if (lane->nwaiting == 0 && lane->on_wire == 0)
+		lane->last_progress = relay->now;
 	if (state->source == SOURCE_RANGE && row->not_before == 0)
 		lane_insert_by_id(relay->lanes, lane, row);
 	else
@@ -423,75 +407,4 @@ requeue_due_rows(Relay *relay)
 			relay_note_locked(relay, relay->requeue[i]);
 	if (relay->nrequeue > 0)
 		relay->fetch_wanted = true;
-}
-
-/* ---- letting go of rows ---- */
-
-void
-relay_forget_row(Relay *relay, OutboxRow *row)
-{
-	hash_search(relay->by_id, &row->id, HASH_REMOVE, NULL);
-	pg_atomic_write_u64(&relay->slot->fetched[row->held_entry], 0);
-	relay->free_entries[relay->nfree_entries++] = row->held_entry;
-	dlist_delete(&row->all);
-	relay->nrows--;
-	relay->bytes -= row->body_len;
-	pfree(row);
-}
-
-/*
- * Forget rows that wait and were never sent: their lane is held, or there is
- * no broker.  They are found again where they came from, and can be cancelled
- * until then.
- */
-static void
-give_back_lane(Relay *relay, Lane *lane, bool lane_will_be_read)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &lane->waiting)
-	{
-		OutboxRow  *row = dlist_container(OutboxRow, node, iter.cur);
-
-		if (row->was_sent)
-			continue;
-		lane_remove_waiting(lane, row);
-		if (lane_will_be_read)
-			lane_leave_from(relay->lanes, lane, row->id, row->created_at);
-		else if (row->not_before != 0)
-		{
-			if (relay->next_due == 0 || row->not_before < relay->next_due)
-				relay->next_due = row->not_before;
-		}
-		else if (row->id + RELAY_ID_STEP < relay->next_id)
-			relay_add_range(relay, row->id, row->id);
-		else
-		{
-			relay->next_id = Min(relay->next_id, row->id);
-			relay->caught_up = false;
-		}
-		relay_forget_row(relay, row);
-	}
-}
-
-void
-relay_give_back_unsent(Relay *relay, Lane *lane)
-{
-	HASH_SEQ_STATUS status;
-	Lane	   *each;
-
-	if (lane)
-	{
-		give_back_lane(relay, lane, true);
-		return;
-	}
-	hash_seq_init(&status, relay->lanes->lanes);
-	while ((each = hash_seq_search(&status)) != NULL)
-	{
-		if (each->nwaiting > 0)
-			give_back_lane(relay, each, each->left_from != 0);
-		lane_forget_if_unused(relay->lanes, each);
-	}
-	/* The cursor must not claim more than will be read again. */
-	pg_atomic_write_u64(&relay->slot->scan_cursor, (uint64) (relay->next_id - 1));
 }

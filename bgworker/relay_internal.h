@@ -1,7 +1,8 @@
 /*
  * relay_internal.h
  *		What the files of the relay share: relay.c (the turn and its timers),
- *		relay_fetch.c (table -> memory), relay_publish.c (memory -> broker),
+ *		relay_fetch.c (table -> memory), relay_memory.c (what is
+ *		held), relay_publish.c (memory -> broker),
  *		relay_outcome.c (what the broker said), relay_settle.c (memory -> table).
  *
  * This is the only place where a row meets a message.
@@ -38,6 +39,13 @@ struct Relay
 	int			nrows;
 	Size		bytes;			/* of their bodies */
 	struct HTAB *by_id;
+
+	/*
+	 * Ids that have been on the wire and were left in the table since (held
+	 * or stalled lane, lost connection, a worker before us), with their
+	 * entries in AcemqSlot.fetched: outbox_cancel goes on refusing them.
+	 */
+	struct HTAB *sent_before;
 	int		   *free_entries;	/* of AcemqSlot.fetched */
 	int			nfree_entries;
 	int			on_wire;
@@ -74,6 +82,8 @@ struct Relay
 	TimestampTz unblocked_at;	/* confirm deadlines count from here at the earliest */
 	TimestampTz upkeep_at;		/* purge, prepared transactions, oldest row, counting */
 	bool		upkeep_more;	/* upkeep has not come to its end */
+	TimestampTz relieve_at;		/* stalled lanes in memory */
+	TimestampTz confirm_look_at;
 	TimestampTz summary_at;		/* oldest row and held lane for status */
 	TimestampTz oldest_unread;	/* created_at of the first row the forward scan has not read, 0: none known */
 	bool		socket_full;	/* last publish found no room in the socket */
@@ -91,10 +101,6 @@ struct Relay
 	uint64		count_changes;	/* of the counters when the count began */
 	TimestampTz count_again_at;
 
-	/* entries of AcemqSlot.fetched left by a worker that died: cleared when everything has been read once */
-	int		   *inherited;
-	int			ninherited;
-
 	bool		fence_known;
 	int			fence;			/* StoreFence */
 	TimestampTz fence_read_at;
@@ -108,13 +114,33 @@ extern bool relay_may_fetch(Relay *relay);
 extern void relay_add_range(Relay *relay, int64 lo, int64 hi);
 extern void relay_note_locked(Relay *relay, int64 id);
 
+/* relay_memory.c */
+typedef struct RowById
+{
+	int64		id;				/* hash key: must be first */
+	OutboxRow  *row;
+} RowById;
+
+typedef struct SentBefore
+{
+	int64		id;				/* hash key: must be first */
+	int			entry;			/* in AcemqSlot.fetched */
+} SentBefore;
+
+extern void relay_memory_init(Relay *relay);
+extern void relay_take_in(Relay *relay, OutboxRow *row);
+extern int	relay_waiting(Relay *relay);
+extern bool relay_lane_moves(Relay *relay, const Lane *lane);
+/* Frees the row; it must be in no list but `all`. */
+extern void relay_forget_row(Relay *relay, OutboxRow *row);
+/* Rows that wait go back to the table; NULL: those of all lanes. */
+extern void relay_give_back(Relay *relay, Lane *lane);
+extern void relay_relieve_memory(Relay *relay);
+
 /* relay_fetch.c */
 extern void relay_fetch(Relay *relay);
 extern bool relay_has_room(Relay *relay);
 extern bool relay_wants_rows(Relay *relay);
-extern int	relay_waiting(Relay *relay);
-extern void relay_forget_row(Relay *relay, OutboxRow *row); /* frees it; it must be in no list but `all` */
-extern void relay_give_back_unsent(Relay *relay, Lane *lane);	/* NULL: of all lanes */
 
 /* relay_publish.c */
 extern void relay_publish(Relay *relay);

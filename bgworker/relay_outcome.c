@@ -90,6 +90,7 @@ off_the_wire(Relay *relay, OutboxRow *row)
 {
 	relay->on_wire--;
 	row->lane->on_wire--;
+	row->lane->wire_bytes -= row->body_len;
 	row->lane->last_progress = relay->now;
 	if (row->channel != BROKER_CHANNEL_MAIN)
 		relay->probes[row->channel - BROKER_CHANNEL_PROBE] = NULL;
@@ -149,11 +150,12 @@ relay_fail_row(Relay *relay, OutboxRow *row, const char *failure)
 	row->state = ROW_FAILED;
 	dlist_push_tail(&relay->failed, &row->node);
 	relay->nfailed++;
+	lane->nfailed++;
 	acemq_slot_set_error(relay->slot, failure);
 
 	lane->suspect = true;
 	lane_hold(relay->lanes, lane, row->id, PG_INT64_MAX);
-	relay_give_back_unsent(relay, lane);
+	relay_give_back(relay, lane);
 }
 
 /* ---- channels and connections that die ---- */
@@ -193,10 +195,10 @@ put_back(Relay *relay, OutboxRow *row)
 }
 
 /*
- * Every row on the wire may be in the broker or not: it stays in memory, goes
- * out again first, and cannot be cancelled.  Rows that were never sent are
- * given back, so that memory holds no more than the window while there is no
- * broker.  Without a reason it is we who hang up, politely.
+ * Every row on the wire may be in the broker or not: it goes out again, and
+ * cannot be cancelled.  All rows are given back to the table, so that nothing
+ * is held in memory while there is no broker.  Without a reason it is we who
+ * hang up, politely.
  */
 void
 relay_lost(Relay *relay, const char *reason)
@@ -212,7 +214,7 @@ relay_lost(Relay *relay, const char *reason)
 		off_the_wire(relay, row);
 		put_back(relay, row);
 	}
-	relay_give_back_unsent(relay, NULL);
+	relay_give_back(relay, NULL);
 	relay_forget_proven(relay);
 	link_drop(relay->link, reason, reason == NULL);
 }

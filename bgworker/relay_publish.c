@@ -41,6 +41,7 @@ static SendResult send_next(Relay *relay, Lane *lane);
 static SendResult send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel);
 static bool window_is_full(Relay *relay);
 static int	lane_window(const Lane *lane);
+static Size lane_window_bytes(void);
 static bool needs_probe(Relay *relay, const Lane *lane, const OutboxRow *row);
 static int	free_probe_channel(Relay *relay);
 static void build_message(const OutboxRow *row, WireTable *headers, char *expiration, BrokerMessage *message);
@@ -95,6 +96,8 @@ send_next(Relay *relay, Lane *lane)
 		return SEND_STOP;
 
 	row = dlist_head_element(OutboxRow, node, &lane->waiting);
+	if (lane->on_wire > 0 && lane->wire_bytes + row->body_len > lane_window_bytes())
+		return SEND_LANE_WAITS;
 	if (row->durable_at > relay->confirmed_upto)
 	{
 		relay->waits_for_standby = true;
@@ -170,6 +173,7 @@ send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
 	row->channel = channel;
 	row->sent_at = relay->now;
 	lane->on_wire++;
+	lane->wire_bytes += row->body_len;
 	relay->on_wire++;
 	if (lane->on_wire == 1)
 		lane->last_progress = relay->now;
@@ -194,6 +198,13 @@ lane_window(const Lane *lane)
 	if (lane->kind == LANE_ORDERING_KEY || lane->suspect || lane->slow)
 		return 1;
 	return Max(1, acemq_max_in_flight - Max(1, acemq_max_in_flight / 8));
+}
+
+/* The same share of the bytes. */
+static Size
+lane_window_bytes(void)
+{
+	return (Size) acemq_max_in_flight_bytes * 1024 / 8 * 7;
 }
 
 static bool

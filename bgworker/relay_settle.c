@@ -253,6 +253,7 @@ after_failure(Relay *relay, OutboxRow *row, bool retire)
 		if (lane->held_until == PG_INT64_MAX || row->id <= lane->held_row)
 			lane_hold(relay->lanes, lane, row->id, again);
 	}
+	lane->nfailed--;
 	pfree(row->failure);
 	relay_forget_row(relay, row);
 }

@@ -159,3 +159,23 @@ def test_worker_terminated(db, queue):
     with db.vhost.collect(queue) as collector:
         await_until(lambda: ledger.committed <= set(collector.ids), 60, "every message came")
     ledger.check(collector.ids, duplicates=5 * 1000)
+
+
+def test_one_queue_that_never_confirms(db, broker, queue):
+    """A queue whose process hangs keeps its own lane, and neither the window nor the memory from the others."""
+    stuck = db.vhost.declare("stuck", exchange="stuck", binding="#")
+    db.sql("SELECT acemq.outbox_add('stuck', 'k', '0')")
+    db.vhost.get(stuck)
+    with broker.suspended_queue(db.vhost, stuck):
+        slow = {row[0] for row in db.sql(
+            "SELECT acemq.outbox_add('stuck', 'k', n::text) FROM generate_series(1, 5000) n")}
+        await_until(lambda: db.status()["in_flight"] > 0, 10, "the stuck lane has begun")
+        fast = {row[0] for row in db.sql(
+            "SELECT acemq.outbox_add('orders', 'k', n::text) FROM generate_series(1, 3000) n")}
+        with db.vhost.collect(queue) as collector:
+            # Well before acemq.confirm_timeout (30 s) ends the connection.
+            await_until(lambda: fast <= set(collector.ids), 20, "the other lane is through")
+        assert db.value("SELECT max(attempts) FROM acemq.outbox") == 0
+    with db.vhost.collect(stuck) as collector:
+        await_until(lambda: slow <= set(collector.ids), 120, "the stuck lane is through")
+    assert set(collector.ids) == slow

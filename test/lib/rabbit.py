@@ -213,6 +213,17 @@ class Broker:
         finally:
             self.ctl("set_vm_memory_high_watermark", "0.4")
 
+    @contextlib.contextmanager
+    def suspended_queue(self, vhost, queue):
+        """The process of a classic queue takes messages in and does nothing with them: no confirm comes."""
+        lookup = (f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost.name}">>, queue, <<"{queue}">>)), '
+                  "Pid = amqqueue:get_pid(Q), ")
+        self.ctl("eval", lookup + "ok = sys:suspend(Pid).")
+        try:
+            yield
+        finally:
+            self.ctl("eval", lookup + "ok = sys:resume(Pid).")
+
     def close_connections(self, reason="closed by the test"):
         self.ctl("close_all_connections", reason)
 
