@@ -14,8 +14,8 @@
 --           so give one where a pooler may hand the next call to another session
 --
 -- Rows come in the order in which they should be published, and a lane is
--- passed over while an earlier row of it backs off, is leased or locked; of an
--- ordering_key at most one row is out at a time.  Claims are one at a time: while
+-- passed over while an earlier row of it backs off, is locked or leased to another relay;
+-- of an ordering_key at most one row is out at a time.  Claims are one at a time: while
 -- another transaction that claimed is open the result is empty, so commit before publishing.
 --
 --   headers      all that go on the wire, the reserved ones included.  In AMQP terms

@@ -4,8 +4,9 @@
  *
  * The pending rows are walked in the order in which they should go out: by id,
  * and a row with not_before as if it had been added when it became due.  A row
- * that backs off or is leased holds its lane, and a row with an ordering key
- * that is taken holds it too, since one row of a key is on the wire at a time.
+ * that backs off or is leased to another relay holds its lane, and a row with
+ * an ordering key that is leased or taken now holds it too, since one row of a
+ * key is on the wire at a time.  Rows of held lanes are read past.
  *
  * May depend on: saved_plan.h.
  */
@@ -17,6 +18,7 @@
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/hsearch.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -29,13 +31,14 @@
 	"CASE WHEN ordering_key IS NOT NULL THEN 'k' || ordering_key"                                                      \
 	" WHEN exchange <> '' THEN 'e' || exchange ELSE 'q' || routing_key END, "                                          \
 	"ordering_key IS NOT NULL, "                                                                                       \
-	"COALESCE(next_attempt_at > $1, false) OR COALESCE(leased_until > $1, false) "                                     \
+	"COALESCE(leased_until > $1, false), "                                                                             \
+	"COALESCE(next_attempt_at > $1, false) OR COALESCE(leased_until > $1 AND leased_by IS DISTINCT FROM $2, false) "   \
 	"FROM acemq.outbox WHERE retired_at IS NULL AND published_at IS NULL AND "
 
-static SavedPlan rows_by_id = {STREAM("created_at") "not_before IS NULL ORDER BY id", 1, {TIMESTAMPTZOID}};
+static SavedPlan rows_by_id = {STREAM("created_at") "not_before IS NULL ORDER BY id", 2, {TIMESTAMPTZOID, TEXTOID}};
 
 static SavedPlan rows_by_due_time = {
-    STREAM("not_before") "not_before <= $1 ORDER BY not_before, id", 1, {TIMESTAMPTZOID}};
+    STREAM("not_before") "not_before <= $1 ORDER BY not_before, id", 2, {TIMESTAMPTZOID, TEXTOID}};
 
 typedef struct WalkRow
 {
@@ -43,7 +46,8 @@ typedef struct WalkRow
 	TimestampTz time;
 	ClaimLane lane;
 	bool strict; /* has an ordering key */
-	bool busy;   /* backs off, or is leased */
+	bool leased; /* by anybody */
+	bool holds;  /* backs off, or is leased to another relay */
 } WalkRow;
 
 typedef struct Stream
@@ -101,9 +105,9 @@ lane_of_name(Datum name)
 
 /* With a snapshot of its own, whatever the isolation level; the portal keeps it. */
 static void
-stream_open(Stream *stream, SavedPlan *statement, TimestampTz now)
+stream_open(Stream *stream, SavedPlan *statement, TimestampTz now, text *relay)
 {
-	Datum values[] = {TimestampTzGetDatum(now)};
+	Datum values[] = {TimestampTzGetDatum(now), PointerGetDatum(relay)};
 
 	PushActiveSnapshot(GetLatestSnapshot());
 	stream->portal = SPI_cursor_open(NULL, saved_plan(statement), values, NULL, true);
@@ -129,7 +133,8 @@ stream_fill(Stream *stream)
 		row->time = DatumGetTimestampTz(spi_value(i, 2, &isnull));
 		row->lane = lane_of_name(spi_value(i, 3, &isnull));
 		row->strict = spi_bool(i, 4);
-		row->busy = spi_bool(i, 5);
+		row->leased = spi_bool(i, 5);
+		row->holds = spi_bool(i, 6);
 	}
 	SPI_freetuptable(SPI_tuptable);
 }
@@ -160,8 +165,22 @@ next_row(Stream *by_id, Stream *by_due_time)
 	return plain;
 }
 
+/*
+ * Both streams are read in the order of an index, and mostly not to the end:
+ * the planner must not think of sorting a table it believes to be small.  Ends
+ * with as_owner_end().
+ */
+static void
+read_in_order(void)
+{
+	static const char *const off[] = {"enable_sort", "enable_seqscan", "enable_bitmapscan"};
+
+	for (int i = 0; i < lengthof(off); i++)
+		(void) set_config_option(off[i], "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
 int
-claim_candidates_find(TimestampTz now, int limit, ClaimCandidate *candidates)
+claim_candidates_find(TimestampTz now, text *relay, int limit, ClaimCandidate *candidates)
 {
 	Stream *by_id = palloc(sizeof(Stream));
 	Stream *by_due_time = palloc(sizeof(Stream));
@@ -169,15 +188,16 @@ claim_candidates_find(TimestampTz now, int limit, ClaimCandidate *candidates)
 	const WalkRow *row;
 	int count = 0;
 
-	stream_open(by_id, &rows_by_id, now);
-	stream_open(by_due_time, &rows_by_due_time, now);
+	read_in_order();
+	stream_open(by_id, &rows_by_id, now, relay);
+	stream_open(by_due_time, &rows_by_due_time, now, relay);
 	while (count < limit && (row = next_row(by_id, by_due_time)) != NULL)
 	{
-		bool free = !row->busy && !held_lanes_contain(held, &row->lane);
+		bool free = !row->leased && !row->holds && !held_lanes_contain(held, &row->lane);
 
 		if (free)
 			candidates[count++] = (ClaimCandidate){row->id, row->lane};
-		if (row->busy || row->strict)
+		if (row->holds || row->strict)
 			held_lanes_add(held, &row->lane);
 	}
 	SPI_cursor_close(by_id->portal);

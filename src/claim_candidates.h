@@ -32,10 +32,10 @@ extern void held_lanes_add(HeldLanes *lanes, const ClaimLane *lane);
 extern bool held_lanes_contain(HeldLanes *lanes, const ClaimLane *lane);
 
 /*
- * At most `limit` rows in the order in which they should go out; returns how
+ * At most `limit` rows for that relay in the order in which they should go out; returns how
  * many.  Reads with a fresh snapshot and locks nothing.  SPI is connected, and we are the
  * owner.
  */
-extern int claim_candidates_find(TimestampTz now, int limit, ClaimCandidate *candidates);
+extern int claim_candidates_find(TimestampTz now, text *relay, int limit, ClaimCandidate *candidates);
 
 #endif /* ACEMQ_CLAIM_CANDIDATES_H */

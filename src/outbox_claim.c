@@ -312,7 +312,7 @@ run_claim(Claim *claim, int batch)
 		return;
 	claim->candidates = palloc(sizeof(ClaimCandidate) * batch);
 	claim->held = held_lanes_create();
-	claim->count = claim_candidates_find(claim->now, batch, claim->candidates);
+	claim->count = claim_candidates_find(claim->now, claim->relay, batch, claim->candidates);
 	lock_candidates(claim);
 	for (int i = 0; i < claim->count; i++)
 		if (!held_lanes_contain(claim->held, &claim->candidates[i].lane))

@@ -15,19 +15,17 @@
 
 PG_FUNCTION_INFO_V1(acemq_outbox_purge);
 
-static SavedPlan find_published = {
-    "SELECT id FROM acemq.outbox WHERE published_at < $1 ORDER BY published_at", 1, {TIMESTAMPTZOID}};
-
 /*
  * A row that somebody else is purging, or looking at FOR UPDATE, is passed
- * over: two purges never wait for each other, let alone deadlock.
+ * over: two purges never wait for each other, let alone deadlock.  Published
+ * is a row's last state, so a row that was found need not be tested again.
  */
-static SavedPlan delete_published = {
-    "DELETE FROM acemq.outbox WHERE id = ANY (ARRAY("
-    "SELECT id FROM acemq.outbox WHERE id = ANY ($1) AND published_at IS NOT NULL ORDER BY id FOR UPDATE SKIP LOCKED"
-    ")) RETURNING id",
+static SavedPlan find_published = {
+    "SELECT id FROM acemq.outbox WHERE published_at < $1 ORDER BY published_at FOR UPDATE SKIP LOCKED",
     1,
-    {INT8ARRAYOID}};
+    {TIMESTAMPTZOID}};
+
+static SavedPlan delete_published = {"DELETE FROM acemq.outbox WHERE id = ANY ($1) RETURNING id", 1, {INT8ARRAYOID}};
 
 Datum
 acemq_outbox_purge(PG_FUNCTION_ARGS)

@@ -1,6 +1,6 @@
 -- The protocol of a relay outside the server: lanes, leases, outcomes.
 BEGIN;
-SELECT plan(50);
+SELECT plan(53);
 
 SELECT throws_ok('SELECT * FROM acemq.outbox_claim(0)', '22023', 'argument "batch" is out of range', 'batch 0');
 SELECT throws_ok('SELECT * FROM acemq.outbox_claim(10001)', '22023', 'argument "batch" is out of range', 'batch over the limit');
@@ -88,9 +88,16 @@ SELECT is((SELECT array_agg(message_id) FROM acemq.outbox_claim(relay => 'r')), 
 SELECT acemq.outbox_mark_failed(id, 'no queue', 'r') FROM acemq.outbox WHERE message_id = 'q1';
 SELECT acemq.outbox_add('', 'q1', '{}', message_id => 'q1b');
 SELECT acemq.outbox_add('', 'q2', '{}', message_id => 'q2b');
-SELECT is((SELECT array_agg(message_id) FROM acemq.outbox_claim(relay => 'r')), NULL, 'default exchange: q1 backs off, q2 is leased');
-SELECT acemq.outbox_mark_published(id, 'r') FROM acemq.outbox WHERE message_id = 'q2';
-SELECT is((SELECT array_agg(message_id) FROM acemq.outbox_claim(relay => 'r')), ARRAY['q2b'], 'its lanes are the queues');
+SELECT is((SELECT array_agg(message_id) FROM acemq.outbox_claim(relay => 'r')), ARRAY['q2b'], 'default exchange: q1 backs off, q2 goes on');
+DELETE FROM acemq.outbox;
+
+-- A relay may hold several batches of a lane; another one may not step in between.
+SELECT acemq.outbox_add('e', 'k', '{}', message_id => 'a' || i) FROM generate_series(1, 4) i;
+SELECT is((SELECT array_agg(message_id) FROM acemq.outbox_claim(2, relay => 'r')), ARRAY['a1', 'a2'], 'a batch of a lane');
+SELECT is((SELECT array_agg(message_id) FROM acemq.outbox_claim(1, relay => 'other')), NULL, 'another relay waits');
+SELECT is((SELECT array_agg(message_id) FROM acemq.outbox_claim(1, relay => 'r')), ARRAY['a3'], 'its holder goes on');
+SELECT acemq.outbox_mark_failed(id, 'x', 'r') FROM acemq.outbox WHERE message_id = 'a2';
+SELECT is((SELECT array_agg(message_id) FROM acemq.outbox_claim(1, relay => 'r')), NULL, 'until one has failed');
 DELETE FROM acemq.outbox;
 
 -- Due times.
