@@ -8,10 +8,11 @@
  * an ordering key that is leased or taken now holds it too, since one row of a
  * key is on the wire at a time.  Rows of held lanes are read past.
  *
- * May depend on: saved_plan.h.
+ * May depend on: saved_plan.h, compat.h.
  */
 #include "claim_candidates.h"
 
+#include "compat.h"
 #include "saved_plan.h"
 
 #include "catalog/pg_type.h"

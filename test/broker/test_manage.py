@@ -195,6 +195,16 @@ def test_a_cancel_that_rolls_back_does_not_delay(db, queue):
     assert time.monotonic() - begun < 1
 
 
+def test_a_failed_message_can_be_cancelled(db, queue):
+    """It is not on its way while it waits for the next attempt."""
+    restart_worker(db, {"acemq.retry_delay": "1h", "acemq.retry_delay_max": "1h"})
+    add(db, "failed", exchange="nowhere")
+    await_until(lambda: db.value("SELECT max(attempts) FROM acemq.outbox_pending") == 1, what="the row has failed")
+    await_until(lambda: db.value("SELECT acemq.outbox_cancel('failed')"), 2, "the relay has let go of it")
+    assert db.value("SELECT count(*) FROM acemq.outbox") == 0
+    assert db.status()["pending"] == 0
+
+
 def test_cancel_and_relay_agree(db, queue, long_run):
     """Whatever the interleaving: a message is cancelled or sent, never both, never neither."""
     rounds = 20_000 if long_run else 2_000
