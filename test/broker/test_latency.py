@@ -81,4 +81,5 @@ def test_idle_cost(cluster, broker, long_run, capsys):
     transactions, wal, cpu = (b - a for a, b in zip(before, after))
     with capsys.disabled():
         print(f"\n  idle for {seconds} s: {transactions} transactions, {wal} bytes of WAL, {cpu:.2f} s CPU")
-    assert transactions <= seconds / 10 + 1
+    # One per stretched poll; autovacuum's own, and one that was reported late, count here too.
+    assert transactions <= seconds / 10 + 3
