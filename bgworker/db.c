@@ -46,7 +46,7 @@ DbExtension
 db_check_extension(void)
 {
 	DbExtension result;
-	Oid			owner;
+	Oid owner;
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
@@ -58,16 +58,16 @@ db_check_extension(void)
 }
 
 DbResult
-db_run(void (*work) (void *arg), void *arg, const char *activity)
+db_run(void (*work)(void *arg), void *arg, const char *activity)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	volatile DbResult result = DB_DONE;
 
 	PG_TRY();
 	{
-		Oid			owner = InvalidOid;
-		Oid			saved_user;
-		int			saved_context;
+		Oid owner = InvalidOid;
+		Oid saved_user;
+		int saved_context;
 
 		SetCurrentStatementStartTimestamp();
 		pgstat_report_activity(STATE_RUNNING, activity);
@@ -101,7 +101,7 @@ db_run(void (*work) (void *arg), void *arg, const char *activity)
 	}
 	PG_CATCH();
 	{
-		ErrorData  *error;
+		ErrorData *error;
 
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
@@ -111,8 +111,7 @@ db_run(void (*work) (void *arg), void *arg, const char *activity)
 		/* AbortCurrentTransaction also restores the user id and closes SPI. */
 		FlushErrorState();
 		AbortCurrentTransaction();
-		ereport(DEBUG1,
-				(errcode(error->sqlerrcode), errmsg_internal("acemq: turn skipped: %s", error->message)));
+		ereport(DEBUG1, (errcode(error->sqlerrcode), errmsg_internal("acemq: turn skipped: %s", error->message)));
 		FreeErrorData(error);
 		result = DB_SKIPPED;
 	}
@@ -129,7 +128,7 @@ static bool
 is_passing_error(int sqlerrcode)
 {
 	return sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE || sqlerrcode == ERRCODE_QUERY_CANCELED ||
-		sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED || sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE;
+	       sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED || sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE;
 }
 
 /*
@@ -139,10 +138,10 @@ is_passing_error(int sqlerrcode)
 static DbExtension
 lock_extension(Oid *owner)
 {
-	Oid			extension;
-	Oid			schema;
-	Oid			outbox;
-	bool		version_fits;
+	Oid extension;
+	Oid schema;
+	Oid outbox;
+	bool version_fits;
 
 	extension = get_extension_oid(ACEMQ_EXTENSION, true);
 	if (!OidIsValid(extension))
@@ -171,19 +170,19 @@ lock_extension(Oid *owner)
 static bool
 read_extension(Oid extension, Oid *owner, bool *version_fits)
 {
-	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
+	Relation rel = table_open(ExtensionRelationId, AccessShareLock);
 	ScanKeyData key;
 	SysScanDesc scan;
-	HeapTuple	tuple;
-	bool		found = false;
+	HeapTuple tuple;
+	bool found = false;
 
 	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(extension));
 	scan = systable_beginscan(rel, ExtensionOidIndexId, true, NULL, 1, &key);
 	tuple = systable_getnext(scan);
 	if (HeapTupleIsValid(tuple))
 	{
-		bool		isnull;
-		Datum		version = heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(rel), &isnull);
+		bool isnull;
+		Datum version = heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(rel), &isnull);
 
 		*owner = ((Form_pg_extension) GETSTRUCT(tuple))->extowner;
 		*version_fits = !isnull && strcmp(text_to_cstring(DatumGetTextPP(version)), ACEMQ_VERSION) == 0;
@@ -197,7 +196,7 @@ read_extension(Oid extension, Oid *owner, bool *version_fits)
 uint64
 db_execute(DbStatement *statement, Datum *values, const char *nulls, long limit, int expected)
 {
-	int			rc;
+	int rc;
 
 	if (statement->plan == NULL)
 	{
@@ -216,7 +215,7 @@ db_execute(DbStatement *statement, Datum *values, const char *nulls, long limit,
 Datum
 db_int8_array(const int64 *ids, int count)
 {
-	Datum	   *elements = palloc(sizeof(Datum) * Max(count, 1));
+	Datum *elements = palloc(sizeof(Datum) * Max(count, 1));
 
 	for (int i = 0; i < count; i++)
 		elements[i] = Int64GetDatum(ids[i]);

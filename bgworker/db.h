@@ -18,7 +18,7 @@ typedef enum DbExtension
 	DB_EXTENSION_PRESENT,
 	DB_EXTENSION_ABSENT,
 	DB_EXTENSION_OTHER_VERSION, /* the library does not fit the SQL */
-	DB_BUSY						/* somebody is dropping or altering it: ask again later */
+	DB_BUSY                     /* somebody is dropping or altering it: ask again later */
 } DbExtension;
 
 /* In a short transaction of its own. */
@@ -27,8 +27,8 @@ extern DbExtension db_check_extension(void);
 typedef enum DbResult
 {
 	DB_DONE,
-	DB_SKIPPED,					/* a lock was not to be had at once, or the statement was cancelled; nothing was changed */
-	DB_GONE						/* extension absent or of another version: see db_check_extension() */
+	DB_SKIPPED, /* a lock was not to be had at once, or the statement was cancelled; nothing was changed */
+	DB_GONE     /* extension absent or of another version: see db_check_extension() */
 } DbResult;
 
 /*
@@ -38,15 +38,15 @@ typedef enum DbResult
  * DB_SKIPPED, any other ends the process (the launcher starts a new one).
  * `activity` is what pg_stat_activity shows.
  */
-extern DbResult db_run(void (*work) (void *arg), void *arg, const char *activity);
+extern DbResult db_run(void (*work)(void *arg), void *arg, const char *activity);
 
 /* A plan that is prepared at first use and kept: constant text, so pg_stat_statements stays clean. */
 typedef struct DbStatement
 {
 	const char *text;
-	int			nargs;
-	Oid			argtypes[8];
-	SPIPlanPtr	plan;
+	int nargs;
+	Oid argtypes[8];
+	SPIPlanPtr plan;
 } DbStatement;
 
 /* Inside db_run() only. nulls may be NULL.  Returns SPI_processed; rows are in SPI_tuptable. */
@@ -55,4 +55,4 @@ extern uint64 db_execute(DbStatement *statement, Datum *values, const char *null
 /* An array of bigint for `= ANY ($n)`. */
 extern Datum db_int8_array(const int64 *ids, int count);
 
-#endif							/* ACEMQ_DB_H */
+#endif /* ACEMQ_DB_H */

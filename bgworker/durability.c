@@ -32,8 +32,8 @@
 XLogRecPtr
 durability_horizon(void)
 {
-	XLogRecPtr	upto = GetXLogInsertRecPtr();
-	uint64		in_page = upto % XLOG_BLCKSZ;
+	XLogRecPtr upto = GetXLogInsertRecPtr();
+	uint64 in_page = upto % XLOG_BLCKSZ;
 
 	if (in_page == SizeOfXLogShortPHD)
 		upto -= in_page;
@@ -52,7 +52,7 @@ durability_flush(XLogRecPtr upto)
 XLogRecPtr
 durability_confirmed(void)
 {
-	XLogRecPtr	confirmed;
+	XLogRecPtr confirmed;
 
 	if (max_wal_senders == 0 || WalSndCtl == NULL || SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0')
 		return PG_UINT64_MAX;

@@ -21,4 +21,4 @@ extern void durability_flush(XLogRecPtr upto);
 /* Up to where synchronous standbys have confirmed; the largest position there is when none are configured. */
 extern XLogRecPtr durability_confirmed(void);
 
-#endif							/* ACEMQ_DURABILITY_H */
+#endif /* ACEMQ_DURABILITY_H */

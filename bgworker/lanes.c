@@ -13,7 +13,7 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-static int	earlier_release(const pairingheap_node *a, const pairingheap_node *b, void *arg);
+static int earlier_release(const pairingheap_node *a, const pairingheap_node *b, void *arg);
 static void lane_update_left_list(LaneTable *table, Lane *lane);
 
 LaneTable *
@@ -21,8 +21,8 @@ lanes_create(MemoryContext parent)
 {
 	MemoryContext context = AllocSetContextCreate(parent, "acemq lanes", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
-	LaneTable  *table = palloc0(sizeof(LaneTable));
-	HASHCTL		control = {0};
+	LaneTable *table = palloc0(sizeof(LaneTable));
+	HASHCTL control = {0};
 
 	table->context = context;
 	control.keysize = sizeof(LaneKey);
@@ -66,14 +66,15 @@ Lane *
 lane_of_row(LaneTable *table, const OutboxRow *row)
 {
 	const char *name;
-	LaneKind	kind = kind_of_row(row, &name);
-	LaneKey		key;
-	Lane	   *lane;
-	bool		found;
-	int			len = strlen(name);
+	LaneKind kind = kind_of_row(row, &name);
+	LaneKey key;
+	Lane *lane;
+	bool found;
+	int len = strlen(name);
 
 	key.hash[0] = hash_bytes_extended((const unsigned char *) name, len, (uint64) kind);
-	key.hash[1] = hash_bytes_extended((const unsigned char *) name, len, (uint64) kind + UINT64CONST(0x9E3779B97F4A7C15));
+	key.hash[1] =
+	    hash_bytes_extended((const unsigned char *) name, len, (uint64) kind + UINT64CONST(0x9E3779B97F4A7C15));
 	lane = hash_search(table->lanes, &key, HASH_ENTER, &found);
 	if (!found)
 	{
@@ -109,15 +110,15 @@ lane_append(LaneTable *table, Lane *lane, OutboxRow *row)
 void
 lane_insert_by_id(LaneTable *table, Lane *lane, OutboxRow *row)
 {
-	dlist_iter	iter;
+	dlist_iter iter;
 
 	row->lane = lane;
 	row->state = ROW_WAITING;
 	lane->nwaiting++;
 	lane_mark_ready(table, lane);
-	dlist_foreach(iter, &lane->waiting)
+	dlist_foreach (iter, &lane->waiting)
 	{
-		OutboxRow  *other = dlist_container(OutboxRow, node, iter.cur);
+		OutboxRow *other = dlist_container(OutboxRow, node, iter.cur);
 
 		if (other->id > row->id)
 		{
@@ -157,7 +158,7 @@ lane_left_read(LaneTable *table, Lane *lane, int64 next)
 static void
 lane_update_left_list(LaneTable *table, Lane *lane)
 {
-	bool		wanted = lane->left_from != 0 && !lane->held;
+	bool wanted = lane->left_from != 0 && !lane->held;
 
 	if (wanted && !lane->in_left_list)
 	{
@@ -192,7 +193,7 @@ lane_hold(LaneTable *table, Lane *lane, int64 row, TimestampTz until)
 Lane *
 lanes_next_released(LaneTable *table, TimestampTz now)
 {
-	Lane	   *lane;
+	Lane *lane;
 
 	if (pairingheap_is_empty(table->held))
 		return NULL;

@@ -20,62 +20,62 @@
 /* A lane's text is up to 255 bytes and there may be 100,000 failed ones: the table is keyed by a 128-bit hash instead. */
 typedef struct LaneKey
 {
-	uint64		hash[2];
+	uint64 hash[2];
 } LaneKey;
 
 typedef enum LaneKind
 {
-	LANE_ORDERING_KEY,			/* strict: one row on the wire at a time */
-	LANE_EXCHANGE,				/* pipelined */
-	LANE_QUEUE					/* default exchange: routing key; pipelined */
+	LANE_ORDERING_KEY, /* strict: one row on the wire at a time */
+	LANE_EXCHANGE,     /* pipelined */
+	LANE_QUEUE         /* default exchange: routing key; pipelined */
 } LaneKind;
 
 struct Lane
 {
-	LaneKey		key;			/* hash key: must be first */
-	LaneKind	kind;
-	char	   *name;			/* UTF-8, palloc'd */
+	LaneKey key; /* hash key: must be first */
+	LaneKind kind;
+	char *name; /* UTF-8, palloc'd */
 
-	dlist_head	waiting;		/* OutboxRow.node, in the order they will go out */
-	int			nwaiting;
-	int			nfailed;		/* rows whose failed attempt is not written down yet */
-	int			on_wire;
-	Size		wire_bytes;		/* of the bodies on the wire */
-	bool		in_ready_list;
-	dlist_node	ready;			/* in LaneTable.ready while the lane may be able to publish */
+	dlist_head waiting; /* OutboxRow.node, in the order they will go out */
+	int nwaiting;
+	int nfailed; /* rows whose failed attempt is not written down yet */
+	int on_wire;
+	Size wire_bytes; /* of the bodies on the wire */
+	bool in_ready_list;
+	dlist_node ready; /* in LaneTable.ready while the lane may be able to publish */
 
 	/*
 	 * Next row goes out alone, on a channel whose death harms nobody, or (if
 	 * `slow`) alone on the main one: set after a failure, cleared by a
 	 * confirm.
 	 */
-	bool		suspect;
-	bool		slow;			/* its confirms timed out */
-	int			slow_count;		/* times in a row, for the back-off */
+	bool suspect;
+	bool slow;      /* its confirms timed out */
+	int slow_count; /* times in a row, for the back-off */
 
 	/* Held: nothing goes out before held_until, because of held_row. */
-	bool		held;
+	bool held;
 	TimestampTz held_until;
-	int64		held_row;
+	int64 held_row;
 	pairingheap_node held_node;
 
 	/* Rows of this lane from this id on have to be read from the table again; 0: none. */
-	int64		left_from;
+	int64 left_from;
 	TimestampTz left_created_at;
-	bool		in_left_list;
-	dlist_node	left;			/* in LaneTable.left while it is neither held nor complete */
-	TimestampTz last_progress;	/* of an outcome, or when the first row came in */
+	bool in_left_list;
+	dlist_node left;           /* in LaneTable.left while it is neither held nor complete */
+	TimestampTz last_progress; /* of an outcome, or when the first row came in */
 };
 
 typedef struct LaneTable
 {
 	MemoryContext context;
 	struct HTAB *lanes;
-	dlist_head	ready;
-	dlist_head	left;
-	int			nleft;
-	pairingheap *held;			/* earliest held_until first */
-	int			nheld;
+	dlist_head ready;
+	dlist_head left;
+	int nleft;
+	pairingheap *held; /* earliest held_until first */
+	int nheld;
 } LaneTable;
 
 extern LaneTable *lanes_create(MemoryContext parent);
@@ -105,4 +105,4 @@ extern TimestampTz lanes_next_release_at(LaneTable *table);
 extern void lane_mark_ready(LaneTable *table, Lane *lane);
 extern void lane_unmark_ready(LaneTable *table, Lane *lane);
 
-#endif							/* ACEMQ_LANES_H */
+#endif /* ACEMQ_LANES_H */

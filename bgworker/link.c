@@ -27,26 +27,26 @@
 #include "backoff.h"
 #include "guc.h"
 
-#define RETRY_FIRST_MS 100
-#define RETRY_MAX_MS 800
+#define RETRY_FIRST_MS              100
+#define RETRY_MAX_MS                800
 #define RETRY_AFTER_SLOW_ATTEMPT_MS 5000
-#define RETRY_AFTER_REFUSAL_MS 30000
-#define SLOW_ATTEMPT_MS 1000
-#define LOG_AGAIN_MS 60000
+#define RETRY_AFTER_REFUSAL_MS      30000
+#define SLOW_ATTEMPT_MS             1000
+#define LOG_AGAIN_MS                60000
 
 struct Link
 {
 	MemoryContext context;
-	MemoryContext config_context;	/* endpoints; reset when acemq.url changes */
-	AcemqSlot  *slot;
+	MemoryContext config_context; /* endpoints; reset when acemq.url changes */
+	AcemqSlot *slot;
 	BrokerEndpoint *endpoints;
-	int			nendpoints;
-	int			next_endpoint;
+	int nendpoints;
+	int next_endpoint;
 	BrokerConn *conn;
 	TimestampTz next_try_at;
-	int			failures;		/* in a row */
+	int failures; /* in a row */
 	TimestampTz logged_at;
-	char	   *configured;		/* what the connection depends on, as one string */
+	char *configured; /* what the connection depends on, as one string */
 };
 
 static void require_no_transaction(const char *what);
@@ -72,7 +72,7 @@ link_kick(void)
 Link *
 link_create(MemoryContext parent, AcemqSlot *slot)
 {
-	Link	   *link = MemoryContextAllocZero(parent, sizeof(Link));
+	Link *link = MemoryContextAllocZero(parent, sizeof(Link));
 
 	link->context = AllocSetContextCreate(parent, "acemq link", ALLOCSET_DEFAULT_SIZES);
 	link->config_context = AllocSetContextCreate(link->context, "acemq endpoints", ALLOCSET_SMALL_SIZES);
@@ -119,15 +119,15 @@ static char *
 connection_settings(void)
 {
 	return psprintf("%s|%s|%s|%s|%s|%d|%d", acemq_url ? acemq_url : "", acemq_password_file ? acemq_password_file : "",
-					acemq_tls_ca_file ? acemq_tls_ca_file : "", acemq_tls_cert_file ? acemq_tls_cert_file : "",
-					acemq_tls_key_file ? acemq_tls_key_file : "", acemq_tls_verify, acemq_heartbeat);
+	                acemq_tls_ca_file ? acemq_tls_ca_file : "", acemq_tls_cert_file ? acemq_tls_cert_file : "",
+	                acemq_tls_key_file ? acemq_tls_key_file : "", acemq_tls_verify, acemq_heartbeat);
 }
 
 bool
 link_settings_changed(Link *link)
 {
-	char	   *now_configured = connection_settings();
-	bool		changed = strcmp(now_configured, link->configured) != 0;
+	char *now_configured = connection_settings();
+	bool changed = strcmp(now_configured, link->configured) != 0;
 
 	explicit_bzero(now_configured, strlen(now_configured));
 	pfree(now_configured);
@@ -164,8 +164,8 @@ link_ensure(Link *link, TimestampTz now)
 	BrokerEndpoint endpoint;
 	BrokerOptions options;
 	BrokerError error = {0};
-	char		password[1024];
-	char		name[NAMEDATALEN + 64];
+	char password[1024];
+	char name[NAMEDATALEN + 64];
 	TimestampTz started;
 
 	if (link->conn)
@@ -229,8 +229,8 @@ static bool
 read_password_file(char *buffer, Size size, BrokerError *error)
 {
 	struct stat st;
-	FILE	   *file;
-	bool		got;
+	FILE *file;
+	bool got;
 
 	error->kind = BROKER_MISCONFIGURED;
 	file = AllocateFile(acemq_password_file, "r");
@@ -244,7 +244,7 @@ read_password_file(char *buffer, Size size, BrokerError *error)
 	if (!S_ISREG(st.st_mode) || (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
 	{
 		strlcpy(error->text, "acemq.password_file must be a regular file that only its owner can read (mode 0600)",
-				sizeof(error->text));
+		        sizeof(error->text));
 		FreeFile(file);
 		return false;
 	}
@@ -263,7 +263,7 @@ static void
 note_failure(Link *link, const BrokerError *error, int64 took_ms)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	int64		delay_ms;
+	int64 delay_ms;
 
 	link->failures++;
 	if (error->kind != BROKER_UNREACHABLE)
@@ -292,13 +292,12 @@ note_failure(Link *link, const BrokerError *error, int64 took_ms)
 static void
 note_connected(Link *link, const BrokerEndpoint *endpoint)
 {
-	char	   *where = broker_endpoint_text(endpoint);
-	char	   *text = psprintf("%s (%s)", where, broker_server_text(link->conn));
+	char *where = broker_endpoint_text(endpoint);
+	char *text = psprintf("%s (%s)", where, broker_server_text(link->conn));
 
 	if (acemq_tls_verify == ACEMQ_TLS_VERIFY_NONE && endpoint->tls)
-		ereport(WARNING,
-				(errmsg("acemq: the certificate of %s is not verified", where),
-				 errhint("Set acemq.tls_verify to \"full\".")));
+		ereport(WARNING, (errmsg("acemq: the certificate of %s is not verified", where),
+		                  errhint("Set acemq.tls_verify to \"full\".")));
 	ereport(LOG, (errmsg("acemq: connected to %s", text)));
 	acemq_slot_set_broker(link->slot, text);
 	pg_atomic_fetch_add_u64(&link->slot->reconnects, 1);

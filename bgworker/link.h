@@ -40,6 +40,6 @@ extern void link_reread_settings(Link *link);
 extern void link_pump(Link *link);
 extern bool link_open_channel(Link *link, int channel);
 extern BrokerPublish link_publish(Link *link, int channel, const BrokerMessage *message, uint64 token,
-								  BrokerError *error);
+                                  BrokerError *error);
 
-#endif							/* ACEMQ_LINK_H */
+#endif /* ACEMQ_LINK_H */

@@ -18,52 +18,52 @@ typedef struct Lane Lane;
 
 typedef enum RowState
 {
-	ROW_WAITING,				/* on its lane's list of waiting rows */
-	ROW_ON_WIRE,				/* published, no outcome yet */
-	ROW_CONFIRMED,				/* on the list of rows to settle; keeps its place in the window until the delete is flushed */
-	ROW_FAILED					/* on the list of rows whose failed attempt has to be written down */
+	ROW_WAITING,   /* on its lane's list of waiting rows */
+	ROW_ON_WIRE,   /* published, no outcome yet */
+	ROW_CONFIRMED, /* on the list of rows to settle; keeps its place in the window until the delete is flushed */
+	ROW_FAILED     /* on the list of rows whose failed attempt has to be written down */
 } RowState;
 
 typedef struct OutboxRow
 {
-	int64		id;
+	int64 id;
 	TimestampTz created_at;
-	TimestampTz not_before;		/* 0: none */
-	TimestampTz next_attempt_at;	/* 0: none */
-	TimestampTz leased_until;	/* 0: none */
-	int			attempts;
-	int			version;
-	int64		expiration;		/* ms, -1: none */
-	int			priority;		/* -1: none */
-	bool		persistent;
+	TimestampTz not_before;      /* 0: none */
+	TimestampTz next_attempt_at; /* 0: none */
+	TimestampTz leased_until;    /* 0: none */
+	int attempts;
+	int version;
+	int64 expiration; /* ms, -1: none */
+	int priority;     /* -1: none */
+	bool persistent;
 	/* UTF-8; the optional ones NULL when the column is null */
-	char	   *message_id;
-	char	   *exchange;
-	char	   *routing_key;
-	char	   *content_type;
-	char	   *type;
-	char	   *origin;
-	char	   *correlation_id;
-	char	   *causation_id;
-	char	   *reply_to;
-	char	   *ordering_key;
-	Jsonb	   *headers;
-	char	   *body;
-	Size		body_len;
+	char *message_id;
+	char *exchange;
+	char *routing_key;
+	char *content_type;
+	char *type;
+	char *origin;
+	char *correlation_id;
+	char *causation_id;
+	char *reply_to;
+	char *ordering_key;
+	Jsonb *headers;
+	char *body;
+	Size body_len;
 
 	/* ---- the relay's own; not columns ---- */
-	bool		locked;			/* somebody else has the row locked, probably to cancel it */
-	RowState	state;
-	Lane	   *lane;
-	dlist_node	node;			/* in the list its state names */
-	dlist_node	all;			/* in the list of all rows, oldest admission first */
-	int			held_entry;		/* index in AcemqSlot.fetched */
-	int			channel;		/* while on the wire */
-	TimestampTz sent_at;		/* while on the wire */
-	bool		was_sent;		/* has been on the wire before: sending it again may duplicate */
-	bool		suspect;		/* was in flight when a channel died: goes out alone */
-	XLogRecPtr	durable_at;		/* not published before this position is confirmed */
-	char	   *failure;		/* why the attempt failed */
+	bool locked; /* somebody else has the row locked, probably to cancel it */
+	RowState state;
+	Lane *lane;
+	dlist_node node;       /* in the list its state names */
+	dlist_node all;        /* in the list of all rows, oldest admission first */
+	int held_entry;        /* index in AcemqSlot.fetched */
+	int channel;           /* while on the wire */
+	TimestampTz sent_at;   /* while on the wire */
+	bool was_sent;         /* has been on the wire before: sending it again may duplicate */
+	bool suspect;          /* was in flight when a channel died: goes out alone */
+	XLogRecPtr durable_at; /* not published before this position is confirmed */
+	char *failure;         /* why the attempt failed */
 } OutboxRow;
 
-#endif							/* ACEMQ_OUTBOX_ROW_H */
+#endif /* ACEMQ_OUTBOX_ROW_H */

@@ -24,7 +24,7 @@
 /* Set before a plain settle and cleared after it: still set means that the last one did not come to its end. */
 static bool be_careful = false;
 
-static int	lock_rows(const int64 *ids, int count, int64 *locked);
+static int lock_rows(const int64 *ids, int count, int64 *locked);
 static void mark_absent_done(const int64 *ids, int count, bool *done);
 static void remove_rows(const int64 *ids, int count);
 
@@ -33,8 +33,8 @@ store_settle(const int64 *ids, int count, bool *done)
 {
 	if (be_careful)
 	{
-		int64	   *locked = palloc(sizeof(int64) * count);
-		int			nlocked = lock_rows(ids, count, locked);
+		int64 *locked = palloc(sizeof(int64) * count);
+		int nlocked = lock_rows(ids, count, locked);
 
 		remove_rows(locked, nlocked);
 		mark_absent_done(ids, count, done);
@@ -52,14 +52,13 @@ static void
 remove_rows(const int64 *ids, int count)
 {
 	static DbStatement delete_rows = {
-		"DELETE FROM acemq.outbox WHERE id OPERATOR(pg_catalog.=) ANY ($1)", 1, {INT8ARRAYOID}
-	};
+	    "DELETE FROM acemq.outbox WHERE id OPERATOR(pg_catalog.=) ANY ($1)", 1, {INT8ARRAYOID}};
 	static DbStatement mark_rows = {
-		"UPDATE acemq.outbox SET published_at = pg_catalog.clock_timestamp(), next_attempt_at = NULL"
-		" WHERE id OPERATOR(pg_catalog.=) ANY ($1) AND published_at IS NULL",
-		1, {INT8ARRAYOID}
-	};
-	Datum		values[] = {db_int8_array(ids, count)};
+	    "UPDATE acemq.outbox SET published_at = pg_catalog.clock_timestamp(), next_attempt_at = NULL"
+	    " WHERE id OPERATOR(pg_catalog.=) ANY ($1) AND published_at IS NULL",
+	    1,
+	    {INT8ARRAYOID}};
+	Datum values[] = {db_int8_array(ids, count)};
 
 	if (acemq_outbox_retention > 0)
 		db_execute(&mark_rows, values, NULL, 0, SPI_OK_UPDATE);
@@ -71,12 +70,12 @@ static int
 lock_rows(const int64 *ids, int count, int64 *locked)
 {
 	static DbStatement statement = {
-		"SELECT id FROM acemq.outbox WHERE id OPERATOR(pg_catalog.=) ANY ($1) ORDER BY id FOR UPDATE SKIP LOCKED",
-		1, {INT8ARRAYOID}
-	};
-	Datum		values[] = {db_int8_array(ids, count)};
-	int			nlocked = (int) db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
-	bool		isnull;
+	    "SELECT id FROM acemq.outbox WHERE id OPERATOR(pg_catalog.=) ANY ($1) ORDER BY id FOR UPDATE SKIP LOCKED",
+	    1,
+	    {INT8ARRAYOID}};
+	Datum values[] = {db_int8_array(ids, count)};
+	int nlocked = (int) db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
+	bool isnull;
 
 	for (int i = 0; i < nlocked; i++)
 		locked[i] = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
@@ -88,17 +87,17 @@ static void
 mark_absent_done(const int64 *ids, int count, bool *done)
 {
 	static DbStatement statement = {
-		"SELECT id FROM acemq.outbox WHERE id OPERATOR(pg_catalog.=) ANY ($1) AND published_at IS NULL",
-		1, {INT8ARRAYOID}
-	};
-	Datum		values[] = {db_int8_array(ids, count)};
-	uint64		nleft = db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
+	    "SELECT id FROM acemq.outbox WHERE id OPERATOR(pg_catalog.=) ANY ($1) AND published_at IS NULL",
+	    1,
+	    {INT8ARRAYOID}};
+	Datum values[] = {db_int8_array(ids, count)};
+	uint64 nleft = db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
 
 	memset(done, true, sizeof(bool) * count);
 	for (uint64 left = 0; left < nleft; left++)
 	{
-		bool		isnull;
-		int64		id = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[left], SPI_tuptable->tupdesc, 1, &isnull));
+		bool isnull;
+		int64 id = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[left], SPI_tuptable->tupdesc, 1, &isnull));
 
 		for (int i = 0; i < count; i++)
 			if (ids[i] == id)
@@ -110,19 +109,17 @@ bool
 store_fail(int64 id, int attempts, const char *error, TimestampTz next_attempt_at, bool retire)
 {
 	static DbStatement statement = {
-		"UPDATE acemq.outbox SET attempts = $2, last_error = $3, next_attempt_at = $4,"
-		" retired_at = CASE WHEN $5 THEN pg_catalog.clock_timestamp() END WHERE id OPERATOR(pg_catalog.=) $1",
-		5, {INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID, BOOLOID}
-	};
-	Datum		values[] = {
-		Int64GetDatum(id), Int32GetDatum(attempts), CStringGetTextDatum(error),
-		TimestampTzGetDatum(next_attempt_at), BoolGetDatum(retire)
-	};
-	int64		locked;
+	    "UPDATE acemq.outbox SET attempts = $2, last_error = $3, next_attempt_at = $4,"
+	    " retired_at = CASE WHEN $5 THEN pg_catalog.clock_timestamp() END WHERE id OPERATOR(pg_catalog.=) $1",
+	    5,
+	    {INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID, BOOLOID}};
+	Datum values[] = {Int64GetDatum(id), Int32GetDatum(attempts), CStringGetTextDatum(error),
+	                  TimestampTzGetDatum(next_attempt_at), BoolGetDatum(retire)};
+	int64 locked;
 
 	if (lock_rows(&id, 1, &locked) == 0)
 	{
-		bool		gone;
+		bool gone;
 
 		mark_absent_done(&id, 1, &gone);
 		return gone;
@@ -135,12 +132,12 @@ bool
 store_requeue_due(int64 id)
 {
 	static DbStatement statement = {
-		"UPDATE acemq.outbox SET id = pg_catalog.nextval('acemq.outbox_id_seq'::pg_catalog.regclass), not_before = NULL"
-		" WHERE id OPERATOR(pg_catalog.=) $1",
-		1, {INT8OID}
-	};
-	Datum		values[] = {Int64GetDatum(id)};
-	int64		locked;
+	    "UPDATE acemq.outbox SET id = pg_catalog.nextval('acemq.outbox_id_seq'::pg_catalog.regclass), not_before = NULL"
+	    " WHERE id OPERATOR(pg_catalog.=) $1",
+	    1,
+	    {INT8OID}};
+	Datum values[] = {Int64GetDatum(id)};
+	int64 locked;
 
 	if (lock_rows(&id, 1, &locked) == 0)
 		return false;
@@ -152,12 +149,12 @@ int
 store_purge_published(int limit)
 {
 	static DbStatement statement = {
-		"DELETE FROM acemq.outbox WHERE id OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT id FROM acemq.outbox"
-		" WHERE published_at OPERATOR(pg_catalog.<) $1 ORDER BY published_at LIMIT $2 FOR UPDATE SKIP LOCKED))",
-		2, {TIMESTAMPTZOID, INT8OID}
-	};
+	    "DELETE FROM acemq.outbox WHERE id OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT id FROM acemq.outbox"
+	    " WHERE published_at OPERATOR(pg_catalog.<) $1 ORDER BY published_at LIMIT $2 FOR UPDATE SKIP LOCKED))",
+	    2,
+	    {TIMESTAMPTZOID, INT8OID}};
 	TimestampTz before = GetCurrentTimestamp() - (int64) acemq_outbox_retention * USECS_PER_SEC;
-	Datum		values[] = {TimestampTzGetDatum(before), Int64GetDatum(limit)};
+	Datum values[] = {TimestampTzGetDatum(before), Int64GetDatum(limit)};
 
 	return (int) db_execute(&statement, values, NULL, 0, SPI_OK_DELETE);
 }

@@ -36,28 +36,47 @@
 
 #include "compat.h"
 
-#define ROW_COLUMNS \
-	"id, xmax, created_at, not_before, next_attempt_at, leased_until, attempts, version, expiration, priority," \
-	" persistent, message_id, exchange, routing_key, content_type, type, origin, correlation_id, causation_id," \
+#define ROW_COLUMNS                                                                                                    \
+	"id, xmax, created_at, not_before, next_attempt_at, leased_until, attempts, version, expiration, priority,"        \
+	" persistent, message_id, exchange, routing_key, content_type, type, origin, correlation_id, causation_id,"        \
 	" reply_to, ordering_key, headers, body"
 
-#define ROW_SELECT \
-	"SELECT " ROW_COLUMNS " FROM acemq.outbox" \
+#define ROW_SELECT                                                                                                     \
+	"SELECT " ROW_COLUMNS " FROM acemq.outbox"                                                                         \
 	" WHERE retired_at IS NULL AND published_at IS NULL"
 
 enum
 {
-	COL_ID = 1, COL_XMAX, COL_CREATED_AT, COL_NOT_BEFORE, COL_NEXT_ATTEMPT_AT, COL_LEASED_UNTIL, COL_ATTEMPTS,
-	COL_VERSION, COL_EXPIRATION, COL_PRIORITY, COL_PERSISTENT, COL_MESSAGE_ID, COL_EXCHANGE, COL_ROUTING_KEY,
-	COL_CONTENT_TYPE, COL_TYPE, COL_ORIGIN, COL_CORRELATION_ID, COL_CAUSATION_ID, COL_REPLY_TO, COL_ORDERING_KEY,
-	COL_HEADERS, COL_BODY
+	COL_ID = 1,
+	COL_XMAX,
+	COL_CREATED_AT,
+	COL_NOT_BEFORE,
+	COL_NEXT_ATTEMPT_AT,
+	COL_LEASED_UNTIL,
+	COL_ATTEMPTS,
+	COL_VERSION,
+	COL_EXPIRATION,
+	COL_PRIORITY,
+	COL_PERSISTENT,
+	COL_MESSAGE_ID,
+	COL_EXCHANGE,
+	COL_ROUTING_KEY,
+	COL_CONTENT_TYPE,
+	COL_TYPE,
+	COL_ORIGIN,
+	COL_CORRELATION_ID,
+	COL_CAUSATION_ID,
+	COL_REPLY_TO,
+	COL_ORDERING_KEY,
+	COL_HEADERS,
+	COL_BODY
 };
 
 /* The row being offered, for store_keep_row(). */
 typedef struct OfferedRow
 {
-	HeapTuple	tuple;
-	TupleDesc	desc;
+	HeapTuple tuple;
+	TupleDesc desc;
 } OfferedRow;
 
 static OfferedRow offered;
@@ -73,10 +92,10 @@ StoreScan
 store_scan_ids(int64 from, int64 upto, int limit, StoreReader reader, void *arg)
 {
 	static DbStatement statement = {
-		ROW_SELECT " AND id OPERATOR(pg_catalog.>=) $1 AND id OPERATOR(pg_catalog.<=) $2 ORDER BY id LIMIT $3",
-		3, {INT8OID, INT8OID, INT8OID}
-	};
-	Datum		values[] = {Int64GetDatum(from), Int64GetDatum(upto), Int64GetDatum(limit)};
+	    ROW_SELECT " AND id OPERATOR(pg_catalog.>=) $1 AND id OPERATOR(pg_catalog.<=) $2 ORDER BY id LIMIT $3",
+	    3,
+	    {INT8OID, INT8OID, INT8OID}};
+	Datum values[] = {Int64GetDatum(from), Int64GetDatum(upto), Int64GetDatum(limit)};
 
 	db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
 	return offer_rows(limit, reader, arg);
@@ -86,14 +105,12 @@ StoreScan
 store_scan_key(const char *ordering_key, int64 from, int64 upto, int limit, StoreReader reader, void *arg)
 {
 	static DbStatement statement = {
-		ROW_SELECT " AND ordering_key OPERATOR(pg_catalog.=) $1"
-		" AND id OPERATOR(pg_catalog.>=) $2 AND id OPERATOR(pg_catalog.<=) $3 ORDER BY id LIMIT $4",
-		4, {TEXTOID, INT8OID, INT8OID, INT8OID}
-	};
-	Datum		values[] = {
-		CStringGetTextDatum(pg_any_to_server(ordering_key, strlen(ordering_key), PG_UTF8)),
-		Int64GetDatum(from), Int64GetDatum(upto), Int64GetDatum(limit)
-	};
+	    ROW_SELECT " AND ordering_key OPERATOR(pg_catalog.=) $1"
+	               " AND id OPERATOR(pg_catalog.>=) $2 AND id OPERATOR(pg_catalog.<=) $3 ORDER BY id LIMIT $4",
+	    4,
+	    {TEXTOID, INT8OID, INT8OID, INT8OID}};
+	Datum values[] = {CStringGetTextDatum(pg_any_to_server(ordering_key, strlen(ordering_key), PG_UTF8)),
+	                  Int64GetDatum(from), Int64GetDatum(upto), Int64GetDatum(limit)};
 
 	db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
 	return offer_rows(limit, reader, arg);
@@ -101,19 +118,17 @@ store_scan_key(const char *ordering_key, int64 from, int64 upto, int limit, Stor
 
 StoreScan
 store_scan_exchange(const char *exchange, const char *queue, int64 from, int64 upto, int limit, StoreReader reader,
-					void *arg)
+                    void *arg)
 {
 	static DbStatement statement = {
-		ROW_SELECT " AND ordering_key IS NULL AND exchange OPERATOR(pg_catalog.=) $1"
-		" AND ($2 IS NULL OR routing_key OPERATOR(pg_catalog.=) $2)"
-		" AND id OPERATOR(pg_catalog.>=) $3 AND id OPERATOR(pg_catalog.<=) $4 ORDER BY id LIMIT $5",
-		5, {TEXTOID, TEXTOID, INT8OID, INT8OID, INT8OID}
-	};
-	Datum		values[] = {
-		CStringGetTextDatum(pg_any_to_server(exchange, strlen(exchange), PG_UTF8)),
-		queue ? CStringGetTextDatum(pg_any_to_server(queue, strlen(queue), PG_UTF8)) : (Datum) 0,
-		Int64GetDatum(from), Int64GetDatum(upto), Int64GetDatum(limit)
-	};
+	    ROW_SELECT " AND ordering_key IS NULL AND exchange OPERATOR(pg_catalog.=) $1"
+	               " AND ($2 IS NULL OR routing_key OPERATOR(pg_catalog.=) $2)"
+	               " AND id OPERATOR(pg_catalog.>=) $3 AND id OPERATOR(pg_catalog.<=) $4 ORDER BY id LIMIT $5",
+	    5,
+	    {TEXTOID, TEXTOID, INT8OID, INT8OID, INT8OID}};
+	Datum values[] = {CStringGetTextDatum(pg_any_to_server(exchange, strlen(exchange), PG_UTF8)),
+	                  queue ? CStringGetTextDatum(pg_any_to_server(queue, strlen(queue), PG_UTF8)) : (Datum) 0,
+	                  Int64GetDatum(from), Int64GetDatum(upto), Int64GetDatum(limit)};
 
 	db_execute(&statement, values, queue ? "     " : " n   ", 0, SPI_OK_SELECT);
 	return offer_rows(limit, reader, arg);
@@ -123,11 +138,11 @@ StoreScan
 store_scan_due(TimestampTz after, TimestampTz upto, int limit, StoreReader reader, void *arg)
 {
 	static DbStatement statement = {
-		ROW_SELECT " AND not_before OPERATOR(pg_catalog.>) $1 AND not_before OPERATOR(pg_catalog.<=) $2"
-		" ORDER BY not_before, id LIMIT $3",
-		3, {TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID}
-	};
-	Datum		values[] = {TimestampTzGetDatum(after), TimestampTzGetDatum(upto), Int64GetDatum(limit)};
+	    ROW_SELECT " AND not_before OPERATOR(pg_catalog.>) $1 AND not_before OPERATOR(pg_catalog.<=) $2"
+	               " ORDER BY not_before, id LIMIT $3",
+	    3,
+	    {TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID}};
+	Datum values[] = {TimestampTzGetDatum(after), TimestampTzGetDatum(upto), Int64GetDatum(limit)};
 
 	db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
 	return offer_rows(limit, reader, arg);
@@ -141,14 +156,14 @@ static StoreScan
 offer_rows(long limit, StoreReader reader, void *arg)
 {
 	SPITupleTable *rows = SPI_tuptable;
-	uint64		count = SPI_processed;
-	StoreScan	scan = {0, (long) count < limit};
+	uint64 count = SPI_processed;
+	StoreScan scan = {0, (long) count < limit};
 
 	for (uint64 i = 0; i < count; i++)
 	{
-		OutboxRow	row = {0};
-		bool		isnull;
-		Datum		body;
+		OutboxRow row = {0};
+		bool isnull;
+		Datum body;
 		TransactionId locker;
 
 		offered.tuple = rows->vals[i];
@@ -174,11 +189,9 @@ static bool
 can_lock(int64 id)
 {
 	static DbStatement statement = {
-		"SELECT 1 FROM acemq.outbox WHERE id OPERATOR(pg_catalog.=) $1 FOR UPDATE SKIP LOCKED",
-		1, {INT8OID}
-	};
-	Datum		values[] = {Int64GetDatum(id)};
-	bool		got = db_execute(&statement, values, NULL, 1, SPI_OK_SELECT) > 0;
+	    "SELECT 1 FROM acemq.outbox WHERE id OPERATOR(pg_catalog.=) $1 FOR UPDATE SKIP LOCKED", 1, {INT8OID}};
+	Datum values[] = {Int64GetDatum(id)};
+	bool got = db_execute(&statement, values, NULL, 1, SPI_OK_SELECT) > 0;
 
 	SPI_freetuptable(SPI_tuptable);
 	return got;
@@ -187,8 +200,8 @@ can_lock(int64 id)
 static void
 read_row(HeapTuple tuple, TupleDesc desc, OutboxRow *row)
 {
-	bool		isnull;
-	Datum		headers;
+	bool isnull;
+	Datum headers;
 
 	row->id = read_int(tuple, desc, COL_ID, INT8OID, 0);
 	row->created_at = read_time(tuple, desc, COL_CREATED_AT);
@@ -217,8 +230,8 @@ read_row(HeapTuple tuple, TupleDesc desc, OutboxRow *row)
 static TimestampTz
 read_time(HeapTuple tuple, TupleDesc desc, int column)
 {
-	bool		isnull;
-	Datum		value = SPI_getbinval(tuple, desc, column, &isnull);
+	bool isnull;
+	Datum value = SPI_getbinval(tuple, desc, column, &isnull);
 
 	return isnull ? 0 : DatumGetTimestampTz(value);
 }
@@ -226,8 +239,8 @@ read_time(HeapTuple tuple, TupleDesc desc, int column)
 static int64
 read_int(HeapTuple tuple, TupleDesc desc, int column, Oid type, int64 if_null)
 {
-	bool		isnull;
-	Datum		value = SPI_getbinval(tuple, desc, column, &isnull);
+	bool isnull;
+	Datum value = SPI_getbinval(tuple, desc, column, &isnull);
 
 	if (isnull)
 		return if_null;
@@ -250,10 +263,10 @@ read_int(HeapTuple tuple, TupleDesc desc, int column, Oid type, int64 if_null)
 static char *
 to_utf8(char *string)
 {
-	int			from = GetDatabaseEncoding();
-	int			len = strlen(string);
-	Oid			conversion;
-	char	   *converted;
+	int from = GetDatabaseEncoding();
+	int len = strlen(string);
+	Oid conversion;
+	char *converted;
 
 	if (from == PG_UTF8 || from == PG_SQL_ASCII || len == 0)
 		return string;
@@ -262,7 +275,7 @@ to_utf8(char *string)
 		return string;
 	converted = palloc(len * MAX_CONVERSION_GROWTH + 1);
 	if (pg_do_encoding_conversion_buf(conversion, from, PG_UTF8, (unsigned char *) string, len,
-									  (unsigned char *) converted, len * MAX_CONVERSION_GROWTH + 1, true) < len)
+	                                  (unsigned char *) converted, len * MAX_CONVERSION_GROWTH + 1, true) < len)
 		return string;
 	return converted;
 }
@@ -270,8 +283,8 @@ to_utf8(char *string)
 static char *
 read_text(HeapTuple tuple, TupleDesc desc, int column)
 {
-	bool		isnull;
-	Datum		value = SPI_getbinval(tuple, desc, column, &isnull);
+	bool isnull;
+	Datum value = SPI_getbinval(tuple, desc, column, &isnull);
 
 	return isnull ? NULL : to_utf8(TextDatumGetCString(value));
 }
@@ -281,8 +294,8 @@ read_text(HeapTuple tuple, TupleDesc desc, int column)
 static char *
 copy_text(char **next, const char *text)
 {
-	Size		len;
-	char	   *copy;
+	Size len;
+	char *copy;
 
 	if (text == NULL)
 		return NULL;
@@ -303,20 +316,20 @@ text_size(const char *text)
 OutboxRow *
 store_keep_row(const OutboxRow *row, MemoryContext context)
 {
-	bool		isnull;
-	struct varlena *stored = (struct varlena *)
-		DatumGetPointer(SPI_getbinval(offered.tuple, offered.desc, COL_BODY, &isnull));
+	bool isnull;
+	struct varlena *stored =
+	    (struct varlena *) DatumGetPointer(SPI_getbinval(offered.tuple, offered.desc, COL_BODY, &isnull));
 	struct varlena *body = pg_detoast_datum_packed(stored);
-	Size		body_len = VARSIZE_ANY_EXHDR(body);
-	Size		headers_len = row->headers ? MAXALIGN(VARSIZE(row->headers)) : 0;
-	Size		size;
-	OutboxRow  *copy;
-	char	   *next;
+	Size body_len = VARSIZE_ANY_EXHDR(body);
+	Size headers_len = row->headers ? MAXALIGN(VARSIZE(row->headers)) : 0;
+	Size size;
+	OutboxRow *copy;
+	char *next;
 
 	size = MAXALIGN(sizeof(OutboxRow)) + headers_len + text_size(row->message_id) + text_size(row->exchange) +
-		text_size(row->routing_key) + text_size(row->content_type) + text_size(row->type) + text_size(row->origin) +
-		text_size(row->correlation_id) + text_size(row->causation_id) + text_size(row->reply_to) +
-		text_size(row->ordering_key) + body_len;
+	       text_size(row->routing_key) + text_size(row->content_type) + text_size(row->type) + text_size(row->origin) +
+	       text_size(row->correlation_id) + text_size(row->causation_id) + text_size(row->reply_to) +
+	       text_size(row->ordering_key) + body_len;
 	copy = MemoryContextAllocHuge(context, size);
 	*copy = *row;
 	next = (char *) copy + MAXALIGN(sizeof(OutboxRow));
@@ -351,7 +364,7 @@ store_keep_row(const OutboxRow *row, MemoryContext context)
 static Datum
 single_value(bool *isnull)
 {
-	Datum		value = (Datum) 0;
+	Datum value = (Datum) 0;
 
 	*isnull = true;
 	if (SPI_processed > 0)
@@ -363,13 +376,13 @@ TimestampTz
 store_next_due(TimestampTz after)
 {
 	static DbStatement statement = {
-		"SELECT not_before FROM acemq.outbox WHERE retired_at IS NULL AND published_at IS NULL"
-		" AND not_before OPERATOR(pg_catalog.>) $1 ORDER BY not_before LIMIT 1",
-		1, {TIMESTAMPTZOID}
-	};
-	Datum		values[] = {TimestampTzGetDatum(after)};
-	bool		isnull;
-	Datum		value;
+	    "SELECT not_before FROM acemq.outbox WHERE retired_at IS NULL AND published_at IS NULL"
+	    " AND not_before OPERATOR(pg_catalog.>) $1 ORDER BY not_before LIMIT 1",
+	    1,
+	    {TIMESTAMPTZOID}};
+	Datum values[] = {TimestampTzGetDatum(after)};
+	bool isnull;
+	Datum value;
 
 	db_execute(&statement, values, NULL, 1, SPI_OK_SELECT);
 	value = single_value(&isnull);
@@ -379,14 +392,13 @@ store_next_due(TimestampTz after)
 int64
 store_first_id(int64 from)
 {
-	static DbStatement statement = {
-		"SELECT id FROM acemq.outbox WHERE retired_at IS NULL AND published_at IS NULL"
-		" AND id OPERATOR(pg_catalog.>=) $1 ORDER BY id LIMIT 1",
-		1, {INT8OID}
-	};
-	Datum		values[] = {Int64GetDatum(from)};
-	bool		isnull;
-	Datum		value;
+	static DbStatement statement = {"SELECT id FROM acemq.outbox WHERE retired_at IS NULL AND published_at IS NULL"
+	                                " AND id OPERATOR(pg_catalog.>=) $1 ORDER BY id LIMIT 1",
+	                                1,
+	                                {INT8OID}};
+	Datum values[] = {Int64GetDatum(from)};
+	bool isnull;
+	Datum value;
 
 	db_execute(&statement, values, NULL, 1, SPI_OK_SELECT);
 	value = single_value(&isnull);
@@ -397,13 +409,13 @@ TimestampTz
 store_oldest(int64 from)
 {
 	static DbStatement statement = {
-		"SELECT created_at FROM acemq.outbox WHERE retired_at IS NULL AND published_at IS NULL AND not_before IS NULL"
-		" AND id OPERATOR(pg_catalog.>=) $1 ORDER BY id LIMIT 1",
-		1, {INT8OID}
-	};
-	Datum		values[] = {Int64GetDatum(from)};
-	bool		isnull;
-	Datum		value;
+	    "SELECT created_at FROM acemq.outbox WHERE retired_at IS NULL AND published_at IS NULL AND not_before IS NULL"
+	    " AND id OPERATOR(pg_catalog.>=) $1 ORDER BY id LIMIT 1",
+	    1,
+	    {INT8OID}};
+	Datum values[] = {Int64GetDatum(from)};
+	bool isnull;
+	Datum value;
 
 	db_execute(&statement, values, NULL, 1, SPI_OK_SELECT);
 	value = single_value(&isnull);
@@ -414,8 +426,8 @@ int64
 store_last_id(void)
 {
 	static DbStatement statement = {"SELECT id FROM acemq.outbox ORDER BY id DESC LIMIT 1", 0, {0}};
-	bool		isnull;
-	Datum		value;
+	bool isnull;
+	Datum value;
 
 	db_execute(&statement, NULL, NULL, 1, SPI_OK_SELECT);
 	value = single_value(&isnull);
@@ -426,13 +438,13 @@ void
 store_count(int64 from, int64 upto, int64 *pending, int64 *retired)
 {
 	static DbStatement statement = {
-		"SELECT pg_catalog.count(*) FILTER (WHERE retired_at IS NULL),"
-		" pg_catalog.count(*) FILTER (WHERE retired_at IS NOT NULL) FROM acemq.outbox"
-		" WHERE published_at IS NULL AND id OPERATOR(pg_catalog.>=) $1 AND id OPERATOR(pg_catalog.<=) $2",
-		2, {INT8OID, INT8OID}
-	};
-	Datum		values[] = {Int64GetDatum(from), Int64GetDatum(upto)};
-	bool		isnull;
+	    "SELECT pg_catalog.count(*) FILTER (WHERE retired_at IS NULL),"
+	    " pg_catalog.count(*) FILTER (WHERE retired_at IS NOT NULL) FROM acemq.outbox"
+	    " WHERE published_at IS NULL AND id OPERATOR(pg_catalog.>=) $1 AND id OPERATOR(pg_catalog.<=) $2",
+	    2,
+	    {INT8OID, INT8OID}};
+	Datum values[] = {Int64GetDatum(from), Int64GetDatum(upto)};
+	bool isnull;
 
 	db_execute(&statement, values, NULL, 1, SPI_OK_SELECT);
 	*pending = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
@@ -442,10 +454,10 @@ store_count(int64 from, int64 upto, int64 *pending, int64 *retired)
 bool
 store_prepared_exists(void)
 {
-	static DbStatement statement = {
-		"SELECT 1 FROM pg_catalog.pg_prepared_xacts WHERE database OPERATOR(pg_catalog.=) pg_catalog.current_database() LIMIT 1",
-		0, {0}
-	};
+	static DbStatement statement = {"SELECT 1 FROM pg_catalog.pg_prepared_xacts WHERE database OPERATOR(pg_catalog.=) "
+	                                "pg_catalog.current_database() LIMIT 1",
+	                                0,
+	                                {0}};
 
 	return db_execute(&statement, NULL, NULL, 1, SPI_OK_SELECT) > 0;
 }
@@ -458,19 +470,19 @@ store_prepared_exists(void)
 StoreFence
 store_fence(void)
 {
-	Oid			table = get_relname_relid("identity", get_namespace_oid(ACEMQ_SCHEMA, false));
-	Relation	rel = table_open(table, AccessShareLock);
+	Oid table = get_relname_relid("identity", get_namespace_oid(ACEMQ_SCHEMA, false));
+	Relation rel = table_open(table, AccessShareLock);
 	TableScanDesc scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
-	StoreFence	fence = STORE_OWN;
-	bool		own_row = false;
+	StoreFence fence = STORE_OWN;
+	bool own_row = false;
 
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
-		bool		isnull;
-		uint64		system = (uint64) DatumGetInt64(slot_getattr(slot, 1, &isnull));
-		Oid			database = DatumGetObjectId(slot_getattr(slot, 2, &isnull));
-		bool		paused = DatumGetBool(slot_getattr(slot, 3, &isnull));
+		bool isnull;
+		uint64 system = (uint64) DatumGetInt64(slot_getattr(slot, 1, &isnull));
+		Oid database = DatumGetObjectId(slot_getattr(slot, 2, &isnull));
+		bool paused = DatumGetBool(slot_getattr(slot, 3, &isnull));
 
 		if (system != GetSystemIdentifier() || database != MyDatabaseId)
 			fence = STORE_FOREIGN;

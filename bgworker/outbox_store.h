@@ -17,12 +17,12 @@
  * temporary one without body; the reader returns false to stop.  To keep a
  * row it calls store_keep_row(), which copies it and fetches the body.
  */
-typedef bool (*StoreReader) (void *arg, const OutboxRow *row, Size body_len);
+typedef bool (*StoreReader)(void *arg, const OutboxRow *row, Size body_len);
 
 typedef struct StoreScan
 {
-	int64		last_id;		/* of the last row offered, 0 when none was */
-	bool		complete;		/* the reader took all there was, none was left out by the limit */
+	int64 last_id; /* of the last row offered, 0 when none was */
+	bool complete; /* the reader took all there was, none was left out by the limit */
 } StoreScan;
 
 /* Pending rows with from <= id <= upto in id order, at most `limit`. */
@@ -30,9 +30,9 @@ extern StoreScan store_scan_ids(int64 from, int64 upto, int limit, StoreReader r
 
 /* The same for one ordering key, and for the rows without ordering key of one exchange (or, of the default exchange, one queue). */
 extern StoreScan store_scan_key(const char *ordering_key, int64 from, int64 upto, int limit, StoreReader reader,
-								void *arg);
+                                void *arg);
 extern StoreScan store_scan_exchange(const char *exchange, const char *queue, int64 from, int64 upto, int limit,
-									 StoreReader reader, void *arg);
+                                     StoreReader reader, void *arg);
 
 /* Pending rows with after < not_before <= upto, earliest first. */
 extern StoreScan store_scan_due(TimestampTz after, TimestampTz upto, int limit, StoreReader reader, void *arg);
@@ -62,7 +62,7 @@ extern bool store_fail(int64 id, int attempts, const char *error, TimestampTz ne
 extern bool store_requeue_due(int64 id);
 
 /* Remove published rows older than acemq.outbox_retention, at most `limit`; returns how many. */
-extern int	store_purge_published(int limit);
+extern int store_purge_published(int limit);
 
 /* Count rows with from <= id <= upto. */
 extern void store_count(int64 from, int64 upto, int64 *pending, int64 *retired);
@@ -76,10 +76,10 @@ typedef enum StoreFence
 {
 	STORE_OWN,
 	STORE_PAUSED,
-	STORE_FOREIGN				/* copy of another database */
+	STORE_FOREIGN /* copy of another database */
 } StoreFence;
 
 /* Reads acemq.identity without a statement. */
 extern StoreFence store_fence(void);
 
-#endif							/* ACEMQ_OUTBOX_STORE_H */
+#endif /* ACEMQ_OUTBOX_STORE_H */

@@ -29,11 +29,11 @@
 #include "outbox_store.h"
 
 #define POLL_STRETCH_MAX 10
-#define SWEEP_EVERY_MS 600000
+#define SWEEP_EVERY_MS   600000
 #define SUMMARY_EVERY_MS 1000
-#define STANDBY_LOOK_MS 10
-#define CONFIRM_LOOK_MS 500
-#define PAUSED_LOOK_MS INT64CONST(200)
+#define STANDBY_LOOK_MS  10
+#define CONFIRM_LOOK_MS  500
+#define PAUSED_LOOK_MS   INT64CONST(200)
 
 static void take_wake_up(Relay *relay);
 static bool poll_is_due(Relay *relay);
@@ -48,7 +48,7 @@ Relay *
 relay_create(MemoryContext parent, AcemqSlot *slot)
 {
 	MemoryContext context = AllocSetContextCreate(parent, "acemq relay", ALLOCSET_DEFAULT_SIZES);
-	Relay	   *relay = MemoryContextAllocZero(context, sizeof(Relay));
+	Relay *relay = MemoryContextAllocZero(context, sizeof(Relay));
 
 	relay->context = context;
 	relay->turn_context = AllocSetContextCreate(context, "acemq turn", ALLOCSET_DEFAULT_SIZES);
@@ -86,7 +86,7 @@ relay_may_fetch(Relay *relay)
 bool
 relay_step(Relay *relay)
 {
-	bool		polled;
+	bool polled;
 	MemoryContext caller;
 
 	MemoryContextReset(relay->turn_context);
@@ -120,9 +120,9 @@ relay_step(Relay *relay)
 static void
 take_wake_up(Relay *relay)
 {
-	AcemqSlot  *slot = relay->slot;
-	AcemqRange	late[ACEMQ_LATE_RANGES];
-	int			nlate;
+	AcemqSlot *slot = relay->slot;
+	AcemqRange late[ACEMQ_LATE_RANGES];
+	int nlate;
 
 	if (pg_atomic_exchange_u32(&slot->wake, 0) != 0)
 	{
@@ -231,7 +231,7 @@ keep_connection(Relay *relay)
 static void
 release_lanes(Relay *relay)
 {
-	Lane	   *lane;
+	Lane *lane;
 
 	while ((lane = lanes_next_released(relay->lanes, relay->now)) != NULL)
 		lane_forget_if_unused(relay->lanes, lane);
@@ -243,7 +243,7 @@ database_turn_is_due(Relay *relay, bool polled)
 	if (relay->db_skipped && relay->now < relay->retry_db_at)
 		return false;
 	return polled || !relay->fence_known || relay->db_skipped || relay->nfailed > 0 || relay->upkeep_more ||
-		relay_settle_is_due(relay) || relay_may_fetch(relay);
+	       relay_settle_is_due(relay) || relay_may_fetch(relay);
 }
 
 void
@@ -317,7 +317,7 @@ relay_shutdown(Relay *relay)
 static void
 show_state(Relay *relay)
 {
-	AcemqState	state;
+	AcemqState state;
 
 	if (!relay->fence_known)
 		state = ACEMQ_STATE_STARTING;
@@ -335,9 +335,8 @@ show_state(Relay *relay)
 	if (pg_atomic_read_u32(&relay->slot->state) != (uint32) state)
 	{
 		if (state == ACEMQ_STATE_FENCED)
-			ereport(WARNING,
-					(errmsg("acemq: this database is a copy of another one and does not relay"),
-					 errhint("Call acemq.relay_resume() if it is meant to talk to the broker.")));
+			ereport(WARNING, (errmsg("acemq: this database is a copy of another one and does not relay"),
+			                  errhint("Call acemq.relay_resume() if it is meant to talk to the broker.")));
 		acemq_slot_set_state(relay->slot, state);
 		ConditionVariableBroadcast(&relay->slot->progress);
 	}
@@ -351,8 +350,8 @@ static void
 summarize(Relay *relay)
 {
 	TimestampTz oldest = relay->oldest_unread;
-	Lane	   *lane;
-	Lane	   *longest = NULL;
+	Lane *lane;
+	Lane *longest = NULL;
 	HASH_SEQ_STATUS status;
 
 	ms_after(&relay->summary_at, relay->now, SUMMARY_EVERY_MS);
@@ -372,6 +371,6 @@ summarize(Relay *relay)
 			longest = lane;
 	}
 	pg_atomic_write_u64(&relay->slot->oldest, (uint64) oldest);
-	acemq_slot_set_held_by(relay->slot, longest ? psprintf("lane \"%s\", row %lld", longest->name,
-														   (long long) longest->held_row) : "");
+	acemq_slot_set_held_by(
+	    relay->slot, longest ? psprintf("lane \"%s\", row %lld", longest->name, (long long) longest->held_row) : "");
 }

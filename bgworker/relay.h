@@ -32,4 +32,4 @@ extern TimestampTz relay_next_deadline(Relay *relay);
 /* The extension is gone or of another version: let go of everything and hang up. */
 extern void relay_shutdown(Relay *relay);
 
-#endif							/* ACEMQ_RELAY_H */
+#endif /* ACEMQ_RELAY_H */

@@ -36,9 +36,9 @@
 /* Rows of a lane that does not move: no more than to see whether it moves again. */
 #define STALLED_LANE_WAITING 8
 /* Rows offered per scan at most, and at least; lanes read per turn. */
-#define ROWS_PER_SCAN 2000
+#define ROWS_PER_SCAN     2000
 #define ROWS_PER_SCAN_MIN 64
-#define LANES_PER_TURN 64
+#define LANES_PER_TURN    64
 
 typedef enum FetchSource
 {
@@ -50,19 +50,19 @@ typedef enum FetchSource
 
 typedef struct FetchState
 {
-	Relay	   *relay;
+	Relay *relay;
 	FetchSource source;
-	Lane	   *lane;			/* SOURCE_LANE: the lane being read */
-	bool		full;			/* memory is full: no more reading in this turn */
-	int			offered;
-	int			kept;
+	Lane *lane; /* SOURCE_LANE: the lane being read */
+	bool full;  /* memory is full: no more reading in this turn */
+	int offered;
+	int kept;
 } FetchState;
 
 static bool admit_row(void *arg, const OutboxRow *row, Size body_len);
 static bool stays_in_table(FetchState *state, Lane *lane, const OutboxRow *row);
 static bool lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_with);
 static bool memory_allows(FetchState *state, Size body_len);
-static int	lane_share(Relay *relay, const Lane *lane);
+static int lane_share(Relay *relay, const Lane *lane);
 static void keep_row(FetchState *state, Lane *lane, const OutboxRow *row);
 static void fetch_ranges(FetchState *state);
 static void fetch_lanes(FetchState *state);
@@ -74,27 +74,27 @@ static void requeue_due_rows(Relay *relay);
 bool
 relay_has_room(Relay *relay)
 {
-	Size		budget = (Size) acemq_max_in_flight_bytes * 1024;
+	Size budget = (Size) acemq_max_in_flight_bytes * 1024;
 
 	if (relay->big_row_waits)
 		return relay->nrows == 0;
 	return relay_waiting(relay) <= acemq_max_in_flight / 4 && relay->nfree_entries > 0 &&
-		(relay->bytes < budget || relay->nrows == 0);
+	       (relay->bytes < budget || relay->nrows == 0);
 }
 
 /* There is something to read, and reading it would get further. */
 bool
 relay_wants_rows(Relay *relay)
 {
-	dlist_iter	iter;
+	dlist_iter iter;
 
 	if (relay->fetch_wanted || !relay->caught_up || relay->nranges > 0)
 		return true;
 	if (relay->next_due != 0 && relay->next_due <= relay->now)
 		return true;
-	dlist_foreach(iter, &relay->lanes->left)
+	dlist_foreach (iter, &relay->lanes->left)
 	{
-		Lane	   *lane = dlist_container(Lane, left, iter.cur);
+		Lane *lane = dlist_container(Lane, left, iter.cur);
 
 		if (lane->nwaiting <= lane_share(relay, lane) / 2)
 			return true;
@@ -106,8 +106,8 @@ relay_wants_rows(Relay *relay)
 void
 relay_fetch(Relay *relay)
 {
-	FetchState	state = {.relay = relay};
-	AcemqSlot  *slot = relay->slot;
+	FetchState state = {.relay = relay};
+	AcemqSlot *slot = relay->slot;
 
 	pg_atomic_fetch_add_u32(&slot->fetch_epoch, 1);
 	pg_atomic_write_u64(&slot->scan_cursor, PG_UINT64_MAX);
@@ -132,15 +132,15 @@ relay_fetch(Relay *relay)
 static void
 fetch_ranges(FetchState *state)
 {
-	Relay	   *relay = state->relay;
+	Relay *relay = state->relay;
 
 	state->source = SOURCE_RANGE;
 	while (relay->nranges > 0 && !state->full)
 	{
 		AcemqRange *range = &relay->ranges[relay->nranges - 1];
-		int64		upto = Min((int64) range->hi, relay->next_id - 1);
-		int64		step = Min(upto, (int64) range->lo + RELAY_ID_STEP - 1);
-		StoreScan	scan;
+		int64 upto = Min((int64) range->hi, relay->next_id - 1);
+		int64 step = Min(upto, (int64) range->lo + RELAY_ID_STEP - 1);
+		StoreScan scan;
 
 		if ((int64) range->lo > upto)
 		{
@@ -155,10 +155,10 @@ fetch_ranges(FetchState *state)
 		}
 		if (step < upto)
 		{
-			int64		next = scan.last_id ? step + 1 : store_first_id(step + 1);
+			int64 next = scan.last_id ? step + 1 : store_first_id(step + 1);
 
 			range->lo = next ? (uint64) next : (uint64) upto + 1;
-			break;				/* one step per turn: the sockets wait */
+			break; /* one step per turn: the sockets wait */
 		}
 		range->lo = upto + 1;
 	}
@@ -167,16 +167,16 @@ fetch_ranges(FetchState *state)
 static void
 fetch_lanes(FetchState *state)
 {
-	Relay	   *relay = state->relay;
-	LaneTable  *lanes = relay->lanes;
+	Relay *relay = state->relay;
+	LaneTable *lanes = relay->lanes;
 
 	state->source = SOURCE_LANE;
 	for (int n = Min(lanes->nleft, LANES_PER_TURN); n > 0 && lanes->nleft > 0 && !state->full; n--)
 	{
-		Lane	   *lane = dlist_head_element(Lane, left, &lanes->left);
-		int64		last = relay->next_id - 1;
-		int64		upto = Min(last, lane->left_from + RELAY_ID_STEP - 1);
-		StoreScan	scan;
+		Lane *lane = dlist_head_element(Lane, left, &lanes->left);
+		int64 last = relay->next_id - 1;
+		int64 upto = Min(last, lane->left_from + RELAY_ID_STEP - 1);
+		StoreScan scan;
 
 		dlist_move_tail(&lanes->left, &lane->left);
 		if (lane->nwaiting > lane_share(relay, lane) / 2)
@@ -190,8 +190,8 @@ fetch_lanes(FetchState *state)
 		}
 		else
 			scan = store_scan_exchange(lane->kind == LANE_EXCHANGE ? lane->name : "",
-									   lane->kind == LANE_QUEUE ? lane->name : NULL,
-									   lane->left_from, upto, ROWS_PER_SCAN, admit_row, state);
+			                           lane->kind == LANE_QUEUE ? lane->name : NULL, lane->left_from, upto,
+			                           ROWS_PER_SCAN, admit_row, state);
 
 		/* A row that is not to be sent yet has held the lane: reading goes on from there later. */
 		if (lane->held)
@@ -204,7 +204,7 @@ fetch_lanes(FetchState *state)
 			lane_left_read(lanes, lane, Max(lane->left_from, scan.last_id + 1));
 		else if (upto < last)
 		{
-			int64		next = scan.last_id ? upto + 1 : store_first_id(upto + 1);
+			int64 next = scan.last_id ? upto + 1 : store_first_id(upto + 1);
 
 			lane_left_read(lanes, lane, next > last ? 0 : next);
 		}
@@ -223,9 +223,9 @@ fetch_lanes(FetchState *state)
 static void
 fetch_due(FetchState *state)
 {
-	Relay	   *relay = state->relay;
+	Relay *relay = state->relay;
 	TimestampTz upto = Max(relay->now, relay->due_read);
-	StoreScan	scan;
+	StoreScan scan;
 
 	if (relay->next_due == 0 || relay->next_due > upto)
 		return;
@@ -241,8 +241,8 @@ fetch_due(FetchState *state)
 static void
 fetch_forward(FetchState *state)
 {
-	Relay	   *relay = state->relay;
-	StoreScan	scan;
+	Relay *relay = state->relay;
+	StoreScan scan;
 
 	state->source = SOURCE_FORWARD;
 	state->offered = state->kept = 0;
@@ -267,10 +267,10 @@ static bool
 admit_row(void *arg, const OutboxRow *row, Size body_len)
 {
 	FetchState *state = arg;
-	Relay	   *relay = state->relay;
-	Lane	   *lane;
+	Relay *relay = state->relay;
+	Lane *lane;
 
-	bool		dealt_with;
+	bool dealt_with;
 
 	state->offered++;
 	if (hash_search(relay->by_id, &row->id, HASH_FIND, NULL) != NULL)
@@ -307,9 +307,9 @@ admit_row(void *arg, const OutboxRow *row, Size body_len)
 static bool
 stays_in_table(FetchState *state, Lane *lane, const OutboxRow *row)
 {
-	Relay	   *relay = state->relay;
+	Relay *relay = state->relay;
 	TimestampTz until = Max(row->next_attempt_at, row->leased_until);
-	bool		reading_lane = state->source == SOURCE_LANE && state->lane == lane;
+	bool reading_lane = state->source == SOURCE_LANE && state->lane == lane;
 
 	if (until > relay->now)
 	{
@@ -321,7 +321,7 @@ stays_in_table(FetchState *state, Lane *lane, const OutboxRow *row)
 	}
 	if (!lane->held && (lane->left_from == 0 || reading_lane))
 	{
-		bool		strict = lane->kind == LANE_ORDERING_KEY;
+		bool strict = lane->kind == LANE_ORDERING_KEY;
 
 		if (!strict || lane->nwaiting < STRICT_LANE_WAITING)
 			return false;
@@ -354,7 +354,7 @@ lane_share(Relay *relay, const Lane *lane)
 static bool
 lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_with)
 {
-	Relay	   *relay = state->relay;
+	Relay *relay = state->relay;
 
 	if (lane->nwaiting < lane_share(relay, lane))
 		return true;
@@ -367,8 +367,8 @@ lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_wit
 static bool
 memory_allows(FetchState *state, Size body_len)
 {
-	Relay	   *relay = state->relay;
-	Size		budget = (Size) acemq_max_in_flight_bytes * 1024;
+	Relay *relay = state->relay;
+	Size budget = (Size) acemq_max_in_flight_bytes * 1024;
 
 	if (relay->nrows > 0 && relay->bytes + body_len > budget)
 	{
@@ -387,8 +387,8 @@ memory_allows(FetchState *state, Size body_len)
 static void
 keep_row(FetchState *state, Lane *lane, const OutboxRow *offered)
 {
-	Relay	   *relay = state->relay;
-	OutboxRow  *row = store_keep_row(offered, relay->rows_context);
+	Relay *relay = state->relay;
+	OutboxRow *row = store_keep_row(offered, relay->rows_context);
 
 	relay_take_in(relay, row);
 	if (lane->nwaiting == 0 && lane->on_wire == 0)

@@ -22,7 +22,7 @@
 #define RELAY_PROBES (BROKER_MAX_CHANNEL - BROKER_CHANNEL_PROBE + 1)
 
 /* Ids are read in steps of this many, so that a stretch of dead rows never keeps the loop from its sockets. */
-#define RELAY_ID_STEP 20000
+#define RELAY_ID_STEP    20000
 #define RELAY_MAX_RANGES 1024
 
 struct Relay
@@ -30,14 +30,14 @@ struct Relay
 	MemoryContext context;
 	MemoryContext rows_context; /* one chunk per row */
 	MemoryContext turn_context; /* reset every turn */
-	AcemqSlot  *slot;
-	Link	   *link;
-	LaneTable  *lanes;
+	AcemqSlot *slot;
+	Link *link;
+	LaneTable *lanes;
 
 	/* ---- rows in memory ---- */
-	dlist_head	all;			/* OutboxRow.all, in order of admission */
-	int			nrows;
-	Size		bytes;			/* of their bodies */
+	dlist_head all; /* OutboxRow.all, in order of admission */
+	int nrows;
+	Size bytes; /* of their bodies */
 	struct HTAB *by_id;
 
 	/*
@@ -46,65 +46,65 @@ struct Relay
 	 * entries in AcemqSlot.fetched: outbox_cancel goes on refusing them.
 	 */
 	struct HTAB *sent_before;
-	int		   *free_entries;	/* of AcemqSlot.fetched */
-	int			nfree_entries;
-	int			on_wire;
-	dlist_head	confirmed;		/* OutboxRow.node */
-	int			nconfirmed;
-	TimestampTz oldest_confirmed;	/* when the first of them was confirmed */
-	dlist_head	failed;			/* OutboxRow.node */
-	int			nfailed;
-	OutboxRow  *probes[RELAY_PROBES];
-	char	   *probe_failure;	/* words of the channel close that is being reported */
-	struct HTAB *proven;		/* exchanges that have taken a message on this connection */
+	int *free_entries; /* of AcemqSlot.fetched */
+	int nfree_entries;
+	int on_wire;
+	dlist_head confirmed; /* OutboxRow.node */
+	int nconfirmed;
+	TimestampTz oldest_confirmed; /* when the first of them was confirmed */
+	dlist_head failed;            /* OutboxRow.node */
+	int nfailed;
+	OutboxRow *probes[RELAY_PROBES];
+	char *probe_failure; /* words of the channel close that is being reported */
+	struct HTAB *proven; /* exchanges that have taken a message on this connection */
 
 	/* ---- where to read ---- */
-	int64		next_id;		/* of the forward scan */
-	bool		caught_up;		/* the forward scan has seen everything there was */
-	AcemqRange	ranges[RELAY_MAX_RANGES];	/* late committers, sweeps, rows given back; merged when full */
-	int			nranges;
-	AcemqRange	locked[RELAY_MAX_RANGES];	/* rows somebody had locked: looked at again with the next poll */
-	int			nlocked;
-	int			rows_per_scan;
-	TimestampTz due_read;		/* rows with not_before up to here have been dealt with */
-	TimestampTz next_due;		/* 0: none known */
-	bool		big_row_waits;	/* a body larger than the budget waits until nothing else is in memory */
-	bool		fetch_wanted;
-	int64	   *requeue;		/* due rows whose lane is busy, to be given the next id */
-	int			nrequeue;
+	int64 next_id;                       /* of the forward scan */
+	bool caught_up;                      /* the forward scan has seen everything there was */
+	AcemqRange ranges[RELAY_MAX_RANGES]; /* late committers, sweeps, rows given back; merged when full */
+	int nranges;
+	AcemqRange locked[RELAY_MAX_RANGES]; /* rows somebody had locked: looked at again with the next poll */
+	int nlocked;
+	int rows_per_scan;
+	TimestampTz due_read; /* rows with not_before up to here have been dealt with */
+	TimestampTz next_due; /* 0: none known */
+	bool big_row_waits;   /* a body larger than the budget waits until nothing else is in memory */
+	bool fetch_wanted;
+	int64 *requeue; /* due rows whose lane is busy, to be given the next id */
+	int nrequeue;
 
 	/* ---- timers ---- */
-	TimestampTz now;			/* start of this turn */
+	TimestampTz now; /* start of this turn */
 	TimestampTz poll_at;
-	int64		poll_delay_ms;
+	int64 poll_delay_ms;
 	TimestampTz sweep_at;
-	bool		prepared_seen;	/* a prepared transaction existed at the last poll */
-	TimestampTz unblocked_at;	/* confirm deadlines count from here at the earliest */
-	TimestampTz upkeep_at;		/* purge, prepared transactions, oldest row, counting */
-	bool		upkeep_more;	/* upkeep has not come to its end */
-	TimestampTz relieve_at;		/* stalled lanes in memory */
+	bool prepared_seen;       /* a prepared transaction existed at the last poll */
+	TimestampTz unblocked_at; /* confirm deadlines count from here at the earliest */
+	TimestampTz upkeep_at;    /* purge, prepared transactions, oldest row, counting */
+	bool upkeep_more;         /* upkeep has not come to its end */
+	TimestampTz relieve_at;   /* stalled lanes in memory */
 	TimestampTz confirm_look_at;
-	TimestampTz summary_at;		/* oldest row and held lane for status */
-	TimestampTz oldest_unread;	/* created_at of the first row the forward scan has not read, 0: none known */
-	bool		socket_full;	/* last publish found no room in the socket */
+	TimestampTz summary_at;    /* oldest row and held lane for status */
+	TimestampTz oldest_unread; /* created_at of the first row the forward scan has not read, 0: none known */
+	bool socket_full;          /* last publish found no room in the socket */
 
 	/* ---- durability ---- */
-	XLogRecPtr	confirmed_upto; /* read once per turn */
-	bool		waits_for_standby;
+	XLogRecPtr confirmed_upto; /* read once per turn */
+	bool waits_for_standby;
 
 	/* ---- counting rows after a start ---- */
-	bool		counting;
-	int64		count_next;
-	int64		count_last;
-	int64		count_pending;
-	int64		count_retired;
-	uint64		count_changes;	/* of the counters when the count began */
+	bool counting;
+	int64 count_next;
+	int64 count_last;
+	int64 count_pending;
+	int64 count_retired;
+	uint64 count_changes; /* of the counters when the count began */
 	TimestampTz count_again_at;
 
-	bool		fence_known;
-	int			fence;			/* StoreFence */
+	bool fence_known;
+	int fence; /* StoreFence */
 	TimestampTz fence_read_at;
-	bool		db_skipped;		/* last turn at the database was skipped */
+	bool db_skipped; /* last turn at the database was skipped */
 	TimestampTz retry_db_at;
 };
 
@@ -117,19 +117,19 @@ extern void relay_note_locked(Relay *relay, int64 id);
 /* relay_memory.c */
 typedef struct RowById
 {
-	int64		id;				/* hash key: must be first */
-	OutboxRow  *row;
+	int64 id; /* hash key: must be first */
+	OutboxRow *row;
 } RowById;
 
 typedef struct SentBefore
 {
-	int64		id;				/* hash key: must be first */
-	int			entry;			/* in AcemqSlot.fetched */
+	int64 id;  /* hash key: must be first */
+	int entry; /* in AcemqSlot.fetched */
 } SentBefore;
 
 extern void relay_memory_init(Relay *relay);
 extern void relay_take_in(Relay *relay, OutboxRow *row);
-extern int	relay_waiting(Relay *relay);
+extern int relay_waiting(Relay *relay);
 extern bool relay_lane_moves(Relay *relay, const Lane *lane);
 /* Frees the row; it must be in no list but `all`. */
 extern void relay_forget_row(Relay *relay, OutboxRow *row);
@@ -159,4 +159,4 @@ extern void relay_database_turn(Relay *relay);
 extern bool relay_settle_is_due(Relay *relay);
 extern TimestampTz relay_settle_due_at(Relay *relay);
 
-#endif							/* ACEMQ_RELAY_INTERNAL_H */
+#endif /* ACEMQ_RELAY_INTERNAL_H */

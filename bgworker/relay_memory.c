@@ -27,13 +27,13 @@
 static void give_back_lane(Relay *relay, Lane *lane, bool lane_will_be_read);
 static void give_back_row(Relay *relay, OutboxRow *row);
 static void inherit_entries(Relay *relay);
-static int	take_entry(Relay *relay, OutboxRow *row);
+static int take_entry(Relay *relay, OutboxRow *row);
 static void reclaim_entries(Relay *relay);
 
 void
 relay_memory_init(Relay *relay)
 {
-	HASHCTL		control = {0};
+	HASHCTL control = {0};
 
 	relay->rows_context = AllocSetContextCreate(relay->context, "acemq rows", ALLOCSET_DEFAULT_SIZES);
 	dlist_init(&relay->all);
@@ -56,9 +56,9 @@ inherit_entries(Relay *relay)
 	relay->free_entries = MemoryContextAlloc(relay->context, sizeof(int) * ACEMQ_MAX_ROWS_IN_MEMORY);
 	for (int i = ACEMQ_MAX_ROWS_IN_MEMORY - 1; i >= 0; i--)
 	{
-		int64		id = (int64) pg_atomic_read_u64(&relay->slot->fetched[i]);
+		int64 id = (int64) pg_atomic_read_u64(&relay->slot->fetched[i]);
 		SentBefore *before;
-		bool		found = true;
+		bool found = true;
 
 		if (id != 0)
 		{
@@ -84,27 +84,27 @@ bool
 relay_lane_moves(Relay *relay, const Lane *lane)
 {
 	return (lane->nwaiting == 0 && lane->on_wire == 0) ||
-		relay->now - lane->last_progress < LANE_STALLED_MS * INT64CONST(1000);
+	       relay->now - lane->last_progress < LANE_STALLED_MS * INT64CONST(1000);
 }
 
 void
 relay_take_in(Relay *relay, OutboxRow *row)
 {
-	RowById    *by_id = hash_search(relay->by_id, &row->id, HASH_ENTER, NULL);
+	RowById *by_id = hash_search(relay->by_id, &row->id, HASH_ENTER, NULL);
 
 	by_id->row = row;
 	row->held_entry = take_entry(relay, row);
 	dlist_push_tail(&relay->all, &row->all);
 	relay->nrows++;
 	relay->bytes += row->body_len;
-	row->durable_at = 0;		/* not known to be durable: set at the end of the turn */
+	row->durable_at = 0; /* not known to be durable: set at the end of the turn */
 }
 
 static int
 take_entry(Relay *relay, OutboxRow *row)
 {
 	SentBefore *before = hash_search(relay->sent_before, &row->id, HASH_FIND, NULL);
-	int			entry;
+	int entry;
 
 	if (before)
 	{
@@ -177,9 +177,9 @@ give_back_lane(Relay *relay, Lane *lane, bool lane_will_be_read)
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify(iter, &lane->waiting)
+	dlist_foreach_modify (iter, &lane->waiting)
 	{
-		OutboxRow  *row = dlist_container(OutboxRow, node, iter.cur);
+		OutboxRow *row = dlist_container(OutboxRow, node, iter.cur);
 
 		lane_remove_waiting(lane, row);
 		if (lane_will_be_read)
@@ -204,7 +204,7 @@ void
 relay_give_back(Relay *relay, Lane *lane)
 {
 	HASH_SEQ_STATUS status;
-	Lane	   *each;
+	Lane *each;
 
 	if (lane)
 	{
@@ -230,7 +230,7 @@ void
 relay_relieve_memory(Relay *relay)
 {
 	HASH_SEQ_STATUS status;
-	Lane	   *lane;
+	Lane *lane;
 
 	if (relay->now < relay->relieve_at)
 		return;

@@ -78,7 +78,7 @@ take_event(Relay *relay, const BrokerEvent *event)
 static OutboxRow *
 row_of_event(Relay *relay, const BrokerEvent *event)
 {
-	OutboxRow  *row = (OutboxRow *) (uintptr_t) event->token;
+	OutboxRow *row = (OutboxRow *) (uintptr_t) event->token;
 
 	Assert(row->state == ROW_ON_WIRE);
 	off_the_wire(relay, row);
@@ -100,7 +100,7 @@ off_the_wire(Relay *relay, OutboxRow *row)
 static void
 confirmed(Relay *relay, OutboxRow *row)
 {
-	Lane	   *lane = row->lane;
+	Lane *lane = row->lane;
 	TimestampTz from = Max(row->created_at, row->not_before);
 
 	lane->suspect = false;
@@ -121,10 +121,10 @@ confirmed(Relay *relay, OutboxRow *row)
 static void
 returned(Relay *relay, OutboxRow *row, const BrokerEvent *event)
 {
-	char		failure[ACEMQ_ERROR_TEXT];
+	char failure[ACEMQ_ERROR_TEXT];
 
 	snprintf(failure, sizeof(failure), "returned by the broker: %d %s (exchange \"%s\", routing key \"%s\")",
-			 event->code, event->text, row->exchange, row->routing_key);
+	         event->code, event->text, row->exchange, row->routing_key);
 	pg_atomic_fetch_add_u64(&relay->slot->returned, 1);
 	relay_prove_exchange(relay, row->exchange);
 	relay_fail_row(relay, row, failure);
@@ -138,7 +138,7 @@ returned(Relay *relay, OutboxRow *row, const BrokerEvent *event)
 void
 relay_fail_row(Relay *relay, OutboxRow *row, const char *failure)
 {
-	Lane	   *lane = row->lane;
+	Lane *lane = row->lane;
 
 	pg_atomic_fetch_add_u64(&relay->slot->failed, 1);
 	/* Whatever of a pipelined lane is on the wire now has overtaken this row. */
@@ -165,11 +165,12 @@ channel_closed(Relay *relay, const BrokerEvent *event)
 {
 	if (relay->probe_failure)
 		pfree(relay->probe_failure);
-	relay->probe_failure = MemoryContextStrdup(relay->context, psprintf("channel closed by the broker: %s", event->text));
+	relay->probe_failure =
+	    MemoryContextStrdup(relay->context, psprintf("channel closed by the broker: %s", event->text));
 	if (event->channel == BROKER_CHANNEL_MAIN)
 	{
 		ereport(LOG, (errmsg("acemq: %s", relay->probe_failure),
-					  errdetail("The messages in flight are sent again one by one to find the cause.")));
+		              errdetail("The messages in flight are sent again one by one to find the cause.")));
 		acemq_slot_set_error(relay->slot, relay->probe_failure);
 	}
 }
@@ -203,11 +204,11 @@ put_back(Relay *relay, OutboxRow *row)
 void
 relay_lost(Relay *relay, const char *reason)
 {
-	dlist_iter	iter;
+	dlist_iter iter;
 
-	dlist_foreach(iter, &relay->all)
+	dlist_foreach (iter, &relay->all)
 	{
-		OutboxRow  *row = dlist_container(OutboxRow, all, iter.cur);
+		OutboxRow *row = dlist_container(OutboxRow, all, iter.cur);
 
 		if (row->state != ROW_ON_WIRE)
 			continue;
@@ -228,15 +229,15 @@ void
 relay_check_confirm_timeout(Relay *relay)
 {
 	TimestampTz limit = relay->now - (int64) acemq_confirm_timeout * 1000;
-	bool		expired = false;
-	dlist_iter	iter;
+	bool expired = false;
+	dlist_iter iter;
 
 	if (relay->on_wire == 0 || relay->unblocked_at > limit || broker_is_blocked(link_conn(relay->link)))
 		return;
-	dlist_foreach(iter, &relay->all)
+	dlist_foreach (iter, &relay->all)
 	{
-		OutboxRow  *row = dlist_container(OutboxRow, all, iter.cur);
-		Lane	   *lane = row->lane;
+		OutboxRow *row = dlist_container(OutboxRow, all, iter.cur);
+		Lane *lane = row->lane;
 
 		if (row->state != ROW_ON_WIRE || row->sent_at > limit)
 			continue;
@@ -246,7 +247,7 @@ relay_check_confirm_timeout(Relay *relay)
 		lane->slow = true;
 		lane->slow_count = Min(lane->slow_count + 1, 30);
 		lane_hold(relay->lanes, lane, row->id,
-				  relay->now + backoff_delay_ms(lane->slow_count, acemq_retry_delay, acemq_retry_delay_max) * 1000);
+		          relay->now + backoff_delay_ms(lane->slow_count, acemq_retry_delay, acemq_retry_delay_max) * 1000);
 	}
 	if (expired)
 		relay_lost(relay, "no confirm within acemq.confirm_timeout");

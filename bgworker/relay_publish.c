@@ -32,25 +32,25 @@
 typedef enum SendResult
 {
 	SEND_DONE,
-	SEND_LANE_WAITS,			/* until an outcome or a release marks the lane ready again */
-	SEND_NOT_YET,				/* probe channels busy or row not durable: stays on the ready list */
-	SEND_STOP					/* socket full, connection lost, window full */
+	SEND_LANE_WAITS, /* until an outcome or a release marks the lane ready again */
+	SEND_NOT_YET,    /* probe channels busy or row not durable: stays on the ready list */
+	SEND_STOP        /* socket full, connection lost, window full */
 } SendResult;
 
 static SendResult send_next(Relay *relay, Lane *lane);
 static SendResult send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel);
 static bool window_is_full(Relay *relay);
-static int	lane_window(const Lane *lane);
+static int lane_window(const Lane *lane);
 static Size lane_window_bytes(void);
 static bool needs_probe(Relay *relay, const Lane *lane, const OutboxRow *row);
-static int	free_probe_channel(Relay *relay);
+static int free_probe_channel(Relay *relay);
 static void build_message(const OutboxRow *row, WireTable *headers, char *expiration, BrokerMessage *message);
 
 void
 relay_publish(Relay *relay)
 {
-	bool		progress = true;
-	bool		stop = false;
+	bool progress = true;
+	bool stop = false;
 
 	relay->socket_full = false;
 	relay->waits_for_standby = false;
@@ -63,10 +63,10 @@ relay_publish(Relay *relay)
 		dlist_mutable_iter iter;
 
 		progress = false;
-		dlist_foreach_modify(iter, &relay->lanes->ready)
+		dlist_foreach_modify (iter, &relay->lanes->ready)
 		{
-			Lane	   *lane = dlist_container(Lane, ready, iter.cur);
-			SendResult	result = SEND_DONE;
+			Lane *lane = dlist_container(Lane, ready, iter.cur);
+			SendResult result = SEND_DONE;
 
 			for (int n = 0; n < LANE_BURST && result == SEND_DONE; n++)
 			{
@@ -87,8 +87,8 @@ relay_publish(Relay *relay)
 static SendResult
 send_next(Relay *relay, Lane *lane)
 {
-	OutboxRow  *row;
-	int			channel = BROKER_CHANNEL_MAIN;
+	OutboxRow *row;
+	int channel = BROKER_CHANNEL_MAIN;
 
 	if (lane->nwaiting == 0 || lane->held || lane->on_wire >= lane_window(lane))
 		return SEND_LANE_WAITS;
@@ -118,10 +118,10 @@ static SendResult
 send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
 {
 	MemoryContext caller = MemoryContextSwitchTo(relay->turn_context);
-	WireTable	headers = {0};
+	WireTable headers = {0};
 	BrokerMessage message;
 	BrokerError error = {0};
-	char		expiration[32];
+	char expiration[32];
 	BrokerPublish result;
 
 	if (!broker_channel_is_open(link_conn(relay->link), channel) && !link_open_channel(relay->link, channel))
@@ -138,7 +138,7 @@ send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
 	}
 	PG_CATCH();
 	{
-		ErrorData  *raised;
+		ErrorData *raised;
 
 		MemoryContextSwitchTo(relay->turn_context);
 		raised = CopyErrorData();
@@ -210,8 +210,7 @@ lane_window_bytes(void)
 static bool
 needs_probe(Relay *relay, const Lane *lane, const OutboxRow *row)
 {
-	return row->suspect || lane->suspect || row->attempts > 0 ||
-		!relay_exchange_is_proven(relay, row->exchange);
+	return row->suspect || lane->suspect || row->attempts > 0 || !relay_exchange_is_proven(relay, row->exchange);
 }
 
 static int
@@ -226,18 +225,16 @@ free_probe_channel(Relay *relay)
 static void
 build_message(const OutboxRow *row, WireTable *headers, char *expiration, BrokerMessage *message)
 {
-	Envelope	envelope = {
-		.message_id = row->message_id,
-		.routing_key = row->routing_key,
-		.type = row->type,
-		.version = row->version,
-		.correlation_id = row->correlation_id,
-		.causation_id = row->causation_id,
-		.origin = row->origin,
-		.reply_to = row->reply_to,
-		.first_seen = row->created_at,
-		.headers = row->headers
-	};
+	Envelope envelope = {.message_id = row->message_id,
+	                     .routing_key = row->routing_key,
+	                     .type = row->type,
+	                     .version = row->version,
+	                     .correlation_id = row->correlation_id,
+	                     .causation_id = row->causation_id,
+	                     .origin = row->origin,
+	                     .reply_to = row->reply_to,
+	                     .first_seen = row->created_at,
+	                     .headers = row->headers};
 
 	envelope_headers(&envelope, headers);
 
@@ -263,13 +260,13 @@ build_message(const OutboxRow *row, WireTable *headers, char *expiration, Broker
 
 typedef struct ProvenExchange
 {
-	uint64		hash[2];		/* of the name: two exchanges that share 128 bits share a probe */
+	uint64 hash[2]; /* of the name: two exchanges that share 128 bits share a probe */
 } ProvenExchange;
 
 static void
 exchange_key(const char *exchange, ProvenExchange *key)
 {
-	int			len = strlen(exchange);
+	int len = strlen(exchange);
 
 	key->hash[0] = hash_bytes_extended((const unsigned char *) exchange, len, 1);
 	key->hash[1] = hash_bytes_extended((const unsigned char *) exchange, len, 2);
@@ -278,7 +275,7 @@ exchange_key(const char *exchange, ProvenExchange *key)
 void
 relay_forget_proven(Relay *relay)
 {
-	HASHCTL		control = {0};
+	HASHCTL control = {0};
 
 	if (relay->proven)
 		hash_destroy(relay->proven);

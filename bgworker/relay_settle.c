@@ -27,22 +27,22 @@
 
 /* Settle when so many are confirmed, or the first of them has waited so long, or nothing else is going on. */
 #define SETTLE_BATCH_MAX 512
-#define SETTLE_DELAY_MS 10
-#define RETRY_DB_MS 100
-#define PURGE_BATCH 1000
-#define COUNT_STEP 50000
+#define SETTLE_DELAY_MS  10
+#define RETRY_DB_MS      100
+#define PURGE_BATCH      1000
+#define COUNT_STEP       50000
 
 typedef struct DatabaseTurn
 {
-	Relay	   *relay;
-	bool		settle;
-	bool		fetch;
-	bool		upkeep;
-	int64	   *ids;			/* of confirmed rows, in list order */
-	bool	   *done;
-	int			count;
-	bool	   *failures_written;	/* in list order */
-	XLogRecPtr	horizon;
+	Relay *relay;
+	bool settle;
+	bool fetch;
+	bool upkeep;
+	int64 *ids; /* of confirmed rows, in list order */
+	bool *done;
+	int count;
+	bool *failures_written; /* in list order */
+	XLogRecPtr horizon;
 } DatabaseTurn;
 
 static void do_database_turn(void *arg);
@@ -75,7 +75,7 @@ relay_settle_is_due(Relay *relay)
 	if (relay->nconfirmed == 0)
 		return false;
 	return relay->nconfirmed >= Min(SETTLE_BATCH_MAX, Max(1, acemq_max_in_flight / 4)) ||
-		relay->now - relay->oldest_confirmed >= SETTLE_DELAY_MS * INT64CONST(1000);
+	       relay->now - relay->oldest_confirmed >= SETTLE_DELAY_MS * INT64CONST(1000);
 }
 
 TimestampTz
@@ -89,7 +89,7 @@ relay_database_turn(Relay *relay)
 {
 	DatabaseTurn turn = {.relay = relay};
 	MemoryContext caller = MemoryContextSwitchTo(relay->turn_context);
-	DbResult	result;
+	DbResult result;
 
 	turn.settle = relay_settle_is_due(relay);
 	turn.fetch = relay_may_fetch(relay);
@@ -122,7 +122,7 @@ static void
 do_database_turn(void *arg)
 {
 	DatabaseTurn *turn = arg;
-	Relay	   *relay = turn->relay;
+	Relay *relay = turn->relay;
 
 	relay->fence = store_fence();
 	relay->fence_known = true;
@@ -145,13 +145,13 @@ do_database_turn(void *arg)
 static void
 collect_confirmed(DatabaseTurn *turn)
 {
-	dlist_iter	iter;
+	dlist_iter iter;
 
 	if (!turn->settle)
 		return;
 	turn->ids = palloc(sizeof(int64) * turn->relay->nconfirmed);
 	turn->done = palloc0(sizeof(bool) * turn->relay->nconfirmed);
-	dlist_foreach(iter, &turn->relay->confirmed)
+	dlist_foreach (iter, &turn->relay->confirmed)
 		turn->ids[turn->count++] = dlist_container(OutboxRow, node, iter.cur)->id;
 }
 
@@ -159,16 +159,16 @@ collect_confirmed(DatabaseTurn *turn)
 static void
 release_settled(DatabaseTurn *turn)
 {
-	Relay	   *relay = turn->relay;
+	Relay *relay = turn->relay;
 	dlist_mutable_iter iter;
-	int			i = 0;
-	int			released = 0;
+	int i = 0;
+	int released = 0;
 
 	if (!turn->settle)
 		return;
-	dlist_foreach_modify(iter, &relay->confirmed)
+	dlist_foreach_modify (iter, &relay->confirmed)
 	{
-		OutboxRow  *row = dlist_container(OutboxRow, node, iter.cur);
+		OutboxRow *row = dlist_container(OutboxRow, node, iter.cur);
 
 		if (!turn->done[i++])
 			continue;
@@ -187,34 +187,34 @@ release_settled(DatabaseTurn *turn)
 static void
 write_failures(DatabaseTurn *turn)
 {
-	Relay	   *relay = turn->relay;
-	dlist_iter	iter;
-	int			i = 0;
+	Relay *relay = turn->relay;
+	dlist_iter iter;
+	int i = 0;
 
 	if (relay->nfailed == 0)
 		return;
 	turn->failures_written = MemoryContextAllocZero(relay->turn_context, sizeof(bool) * relay->nfailed);
-	dlist_foreach(iter, &relay->failed)
+	dlist_foreach (iter, &relay->failed)
 	{
-		OutboxRow  *row = dlist_container(OutboxRow, node, iter.cur);
+		OutboxRow *row = dlist_container(OutboxRow, node, iter.cur);
 
 		turn->failures_written[i++] = store_fail(row->id, row->attempts, row->failure,
-												 relay->now + next_attempt_after(row), is_last_attempt(row));
+		                                         relay->now + next_attempt_after(row), is_last_attempt(row));
 	}
 }
 
 static void
 release_failed(DatabaseTurn *turn)
 {
-	Relay	   *relay = turn->relay;
+	Relay *relay = turn->relay;
 	dlist_mutable_iter iter;
-	int			i = 0;
+	int i = 0;
 
 	if (turn->failures_written == NULL)
 		return;
-	dlist_foreach_modify(iter, &relay->failed)
+	dlist_foreach_modify (iter, &relay->failed)
 	{
-		OutboxRow  *row = dlist_container(OutboxRow, node, iter.cur);
+		OutboxRow *row = dlist_container(OutboxRow, node, iter.cur);
 
 		if (!turn->failures_written[i++])
 			continue;
@@ -233,15 +233,15 @@ release_failed(DatabaseTurn *turn)
 static void
 after_failure(Relay *relay, OutboxRow *row, bool retire)
 {
-	Lane	   *lane = row->lane;
+	Lane *lane = row->lane;
 	TimestampTz again = relay->now + next_attempt_after(row);
 
 	if (retire)
 	{
-		ereport(LOG,
-				(errmsg("acemq: message %s retired after %d attempts: %s", row->message_id, row->attempts, row->failure),
-				 errhint("Mend the cause and call acemq.outbox_release('%s'), or acemq.outbox_discard().",
-						 row->message_id)));
+		ereport(LOG, (errmsg("acemq: message %s retired after %d attempts: %s", row->message_id, row->attempts,
+		                     row->failure),
+		              errhint("Mend the cause and call acemq.outbox_release('%s'), or acemq.outbox_discard().",
+		                      row->message_id)));
 		pg_atomic_fetch_add_u64(&relay->slot->retired, 1);
 		pg_atomic_fetch_sub_u64(&relay->slot->pending, 1);
 		if (lane->held_row == row->id || lane->held_until == PG_INT64_MAX)
@@ -264,7 +264,7 @@ after_failure(Relay *relay, OutboxRow *row, bool retire)
 static void
 end_fetch(Relay *relay)
 {
-	AcemqSlot  *slot = relay->slot;
+	AcemqSlot *slot = relay->slot;
 
 	if ((pg_atomic_read_u32(&slot->fetch_epoch) & 1) == 0)
 		return;
@@ -277,12 +277,12 @@ end_fetch(Relay *relay)
 static void
 note_durability(Relay *relay, XLogRecPtr horizon)
 {
-	dlist_iter	iter;
-	bool		fresh = false;
+	dlist_iter iter;
+	bool fresh = false;
 
 	dlist_reverse_foreach(iter, &relay->all)
 	{
-		OutboxRow  *row = dlist_container(OutboxRow, all, iter.cur);
+		OutboxRow *row = dlist_container(OutboxRow, all, iter.cur);
 
 		if (row->durable_at != 0)
 			break;
@@ -298,15 +298,15 @@ note_durability(Relay *relay, XLogRecPtr horizon)
 static void
 upkeep(DatabaseTurn *turn)
 {
-	Relay	   *relay = turn->relay;
+	Relay *relay = turn->relay;
 
 	relay->upkeep_at = relay->now + (int64) acemq_poll_interval * 1000;
 	relay->upkeep_more = acemq_outbox_retention > 0 && store_purge_published(PURGE_BATCH) == PURGE_BATCH;
 	relay->oldest_unread = relay->caught_up && link_conn(relay->link) ? 0 : store_oldest(relay->next_id);
 	if (max_prepared_xacts > 0)
 	{
-		bool		announced = pg_atomic_exchange_u32(&relay->slot->prepared, 0) != 0;
-		bool		prepared = store_prepared_exists();
+		bool announced = pg_atomic_exchange_u32(&relay->slot->prepared, 0) != 0;
+		bool prepared = store_prepared_exists();
 
 		/* What was prepared at the last look, or since, may be committed now, with ids that the forward scan has passed. */
 		if (prepared || announced || relay->prepared_seen)
@@ -329,10 +329,10 @@ upkeep(DatabaseTurn *turn)
 static void
 count_step(Relay *relay)
 {
-	AcemqSlot  *slot = relay->slot;
-	int64		pending;
-	int64		retired;
-	int64		upto;
+	AcemqSlot *slot = relay->slot;
+	int64 pending;
+	int64 retired;
+	int64 upto;
 
 	if (!relay->counting)
 	{
@@ -369,8 +369,8 @@ count_step(Relay *relay)
 static uint64
 count_changes(Relay *relay)
 {
-	AcemqSlot  *slot = relay->slot;
+	AcemqSlot *slot = relay->slot;
 
-	return pg_atomic_read_u64(&slot->added) + pg_atomic_read_u64(&slot->published) +
-		pg_atomic_read_u64(&slot->failed) + relay->nconfirmed;
+	return pg_atomic_read_u64(&slot->added) + pg_atomic_read_u64(&slot->published) + pg_atomic_read_u64(&slot->failed) +
+	       relay->nconfirmed;
 }

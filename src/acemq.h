@@ -9,8 +9,8 @@
 
 #include "postgres.h"
 
-#define ACEMQ_VERSION "0.1.0"
-#define ACEMQ_SCHEMA "acemq"
+#define ACEMQ_VERSION   "0.1.0"
+#define ACEMQ_SCHEMA    "acemq"
 #define ACEMQ_EXTENSION "acemq"
 
 /*
@@ -29,7 +29,7 @@
 #define ACEMQ_RESERVED_PREFIX "x-acemq-"
 
 /* Upper end of acemq.max_in_flight, and the rows a worker may hold in memory (in flight and waiting for their turn). */
-#define ACEMQ_MAX_IN_FLIGHT 10000
+#define ACEMQ_MAX_IN_FLIGHT      10000
 #define ACEMQ_MAX_ROWS_IN_MEMORY (2 * ACEMQ_MAX_IN_FLIGHT)
 
 /* acemq.max_body_size cannot be set higher. */
@@ -39,8 +39,8 @@
 #define ACEMQ_ERROR_TEXT 1024
 
 /* Our own SQLSTATEs (class AQ). */
-#define ERRCODE_ACEMQ_NO_RELAY MAKE_SQLSTATE('A', 'Q', '0', '0', '3')
+#define ERRCODE_ACEMQ_NO_RELAY           MAKE_SQLSTATE('A', 'Q', '0', '0', '3')
 #define ERRCODE_ACEMQ_BROKER_UNAVAILABLE MAKE_SQLSTATE('A', 'Q', '0', '0', '4')
-#define ERRCODE_ACEMQ_MESSAGE_REFUSED MAKE_SQLSTATE('A', 'Q', '0', '0', '5')
+#define ERRCODE_ACEMQ_MESSAGE_REFUSED    MAKE_SQLSTATE('A', 'Q', '0', '0', '5')
 
-#endif							/* ACEMQ_H */
+#endif /* ACEMQ_H */

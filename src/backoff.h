@@ -13,4 +13,4 @@ extern int64 backoff_delay_ms(int attempts, int64 first_ms, int64 max_ms);
 /* The same spread over [delay/2, delay], so that many servers do not knock together. */
 extern int64 backoff_jitter_ms(int64 delay_ms);
 
-#endif							/* ACEMQ_BACKOFF_H */
+#endif /* ACEMQ_BACKOFF_H */

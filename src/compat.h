@@ -26,9 +26,10 @@
 /* 17 can fill a lexer that the caller owns; identity sequences are found from the open table. */
 #if PG_VERSION_NUM >= 170000
 #define compat_json_lexer(json, len, encoding) makeJsonLexContextCstringLen(NULL, json, len, encoding, false)
-#define compat_identity_sequence(rel, attnum) getIdentitySequence(rel, attnum, true)
+#define compat_identity_sequence(rel, attnum)  getIdentitySequence(rel, attnum, true)
 #else
-#define compat_json_lexer(json, len, encoding) makeJsonLexContextCstringLen(unconstify(char *, json), len, encoding, false)
+#define compat_json_lexer(json, len, encoding)                                                                         \
+	makeJsonLexContextCstringLen(unconstify(char *, json), len, encoding, false)
 #define compat_identity_sequence(rel, attnum) getIdentitySequence(RelationGetRelid(rel), attnum, true)
 #endif
 
@@ -49,10 +50,10 @@
 /* From 17 a wait event set belongs to a resource owner (none: the session) and an extension names its waits. */
 #if PG_VERSION_NUM >= 170000
 #define compat_wait_event_set(nevents) CreateWaitEventSet(NULL, nevents)
-#define compat_wait_event(name) WaitEventExtensionNew(name)
+#define compat_wait_event(name)        WaitEventExtensionNew(name)
 #else
 #define compat_wait_event_set(nevents) CreateWaitEventSet(TopMemoryContext, nevents)
-#define compat_wait_event(name) PG_WAIT_EXTENSION
+#define compat_wait_event(name)        PG_WAIT_EXTENSION
 #endif
 
-#endif							/* ACEMQ_COMPAT_H */
+#endif /* ACEMQ_COMPAT_H */

@@ -32,6 +32,7 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
@@ -58,6 +59,7 @@ static void watch_utility(PlannedStmt *pstmt, const char *query, bool read_only_
                           QueryCompletion *completion);
 static Oid database_in_the_way(Node *statement);
 static Oid template_of(const CreatedbStmt *statement);
+static bool may_create_databases(void);
 static bool has_option(List *options, const char *name);
 static void clear_the_way(Oid database);
 static bool worker_is_there(Oid database);
@@ -127,7 +129,7 @@ database_in_the_way(Node *statement)
 		name = ((AlterDatabaseStmt *) statement)->dbname;
 	else if (IsA(statement, RenameStmt) && ((RenameStmt *) statement)->renameType == OBJECT_DATABASE)
 	{
-		if (have_createdb_privilege())
+		if (may_create_databases())
 			name = ((RenameStmt *) statement)->subname;
 	}
 
@@ -157,10 +159,27 @@ template_of(const CreatedbStmt *statement)
 	tuple = OidIsValid(database) ? SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database)) : NULL;
 	if (!HeapTupleIsValid(tuple))
 		return InvalidOid;
-	allowed = have_createdb_privilege() &&
+	allowed = may_create_databases() &&
 	          (((Form_pg_database) GETSTRUCT(tuple))->datistemplate || compat_owns_database(database));
 	ReleaseSysCache(tuple);
 	return allowed ? database : InvalidOid;
+}
+
+/* The server has this test too, but offers it to extensions only in some minor releases. */
+static bool
+may_create_databases(void)
+{
+	HeapTuple tuple;
+	bool allowed;
+
+	if (superuser())
+		return true;
+	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(GetUserId()));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	allowed = ((Form_pg_authid) GETSTRUCT(tuple))->rolcreatedb;
+	ReleaseSysCache(tuple);
+	return allowed;
 }
 
 static bool

@@ -119,13 +119,13 @@ typedef struct AcemqSlot
 	pg_atomic_uint64 returned;
 	pg_atomic_uint64 nacked;
 	pg_atomic_uint64 reconnects;
-	pg_atomic_uint64 overtaken;     /* rows that went out before an earlier, failed one of their lane */
-	pg_atomic_uint64 resent;        /* rows put on the wire again after a loss: possible duplicates */
-	pg_atomic_uint64 login_refused; /* logins the broker refused: outbox_sweep raises when it grows */
+	pg_atomic_uint64 overtaken;          /* rows that went out before an earlier, failed one of their lane */
+	pg_atomic_uint64 resent;             /* rows put on the wire again after a loss: possible duplicates */
+	pg_atomic_uint64 login_refused;      /* logins the broker refused: outbox_sweep raises when it grows */
 	pg_atomic_uint32 login_refused_last; /* 1: so ended the last try to connect, with these settings */
-	pg_atomic_uint64 skipped_turns; /* turns skipped because a lock was not to be had at once */
-	pg_atomic_uint32 lag_half;      /* which half is being filled */
-	pg_atomic_uint64 lag_since;     /* TimestampTz the current half began */
+	pg_atomic_uint64 skipped_turns;      /* turns skipped because a lock was not to be had at once */
+	pg_atomic_uint32 lag_half;           /* which half is being filled */
+	pg_atomic_uint64 lag_since;          /* TimestampTz the current half began */
 	pg_atomic_uint32 lag[2][ACEMQ_LAG_BUCKETS];
 
 	/* ---- texts; guarded by text_lock ---- */

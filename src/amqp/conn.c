@@ -26,9 +26,7 @@ void
 broker_process_init(void)
 {
 	guard_init();
-
-	/* OpenSSL is the server's as well and initialises itself; 0.11 would install global callbacks. */
-	amqp_set_initialize_ssl_library(0);
+	rabbit_leave_openssl_alone();
 }
 
 void

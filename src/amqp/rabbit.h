@@ -25,6 +25,16 @@
 #include <amqp_tcp_socket.h>
 #endif
 
+/*
+ * OpenSSL is the server's as well and initialises itself; 0.11 would install
+ * global callbacks.  Newer ones leave it alone and call the switch deprecated.
+ */
+#if AMQP_VERSION < AMQP_VERSION_CODE(0, 12, 0, 0)
+#define rabbit_leave_openssl_alone() amqp_set_initialize_ssl_library(0)
+#else
+#define rabbit_leave_openssl_alone() ((void) 0)
+#endif
+
 /* Bytes of a frame around its payload: type, channel, length, end mark. */
 #define RABBIT_FRAME_OVERHEAD 8
 

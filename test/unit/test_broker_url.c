@@ -229,11 +229,11 @@ test_noise(void)
 int
 main(void)
 {
-	test_good();
-	test_bad();
-	test_lists();
-	test_long_vhost();
-	test_out_of_memory();
-	test_noise();
+	RUN(test_good());
+	RUN(test_bad());
+	RUN(test_lists());
+	RUN(test_long_vhost());
+	RUN(test_out_of_memory());
+	RUN(test_noise());
 	return check_report();
 }

@@ -135,7 +135,7 @@ test_what_is_short(void)
 int
 main(void)
 {
-	test_round_trips();
-	test_what_is_short();
+	RUN(test_round_trips());
+	RUN(test_what_is_short());
 	return check_report();
 }

@@ -256,15 +256,15 @@ test_against_model(unsigned seed)
 int
 main(void)
 {
-	test_single_and_multiple();
-	test_out_of_order();
-	test_tags_never_used();
-	test_returned();
-	test_same_id_twice();
-	test_straggler();
-	test_growing();
-	test_long_id();
+	RUN(test_single_and_multiple());
+	RUN(test_out_of_order());
+	RUN(test_tags_never_used());
+	RUN(test_returned());
+	RUN(test_same_id_twice());
+	RUN(test_straggler());
+	RUN(test_growing());
+	RUN(test_long_id());
 	for (unsigned seed = 1; seed <= 5; seed++)
-		test_against_model(seed);
+		RUN(test_against_model(seed));
 	return check_report();
 }

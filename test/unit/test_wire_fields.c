@@ -112,8 +112,8 @@ test_limits(void)
 int
 main(void)
 {
-	test_every_kind();
-	test_growth();
-	test_limits();
+	RUN(test_every_kind());
+	RUN(test_growth());
+	RUN(test_limits());
 	return check_report();
 }
