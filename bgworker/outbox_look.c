@@ -75,6 +75,15 @@ store_first_id(int64 from)
 	return look_up_id(&statement, Int64GetDatum(from));
 }
 
+int64
+store_any_id(int64 from)
+{
+	static DbStatement statement = {
+	    "SELECT id FROM acemq.outbox WHERE id OPERATOR(pg_catalog.>=) $1 ORDER BY id LIMIT 1", 1, {INT8OID}};
+
+	return look_up_id(&statement, Int64GetDatum(from));
+}
+
 TimestampTz
 store_oldest(int64 from)
 {

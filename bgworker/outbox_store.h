@@ -66,7 +66,8 @@ extern int store_purge_published(int limit);
 
 /* Count rows with from <= id <= upto. */
 extern void store_count(int64 from, int64 upto, int64 *pending, int64 *retired);
-/* The highest id there is, 0 when the table is empty. */
+/* The first id >= from, whatever the state of its row, 0 when there is none; the highest id, 0 when the table is empty. */
+extern int64 store_any_id(int64 from);
 extern int64 store_last_id(void);
 
 /* True if a prepared transaction of this database exists. */

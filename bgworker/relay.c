@@ -38,6 +38,7 @@
 static void take_wake_up(Relay *relay);
 static bool poll_is_due(Relay *relay);
 static void keep_connection(Relay *relay);
+static void notice_loss(Relay *relay);
 static void release_lanes(Relay *relay);
 static bool database_turn_is_due(Relay *relay, bool polled);
 static void show_state(Relay *relay);
@@ -110,6 +111,7 @@ relay_step(Relay *relay)
 	{
 		relay->confirmed_upto = durability_confirmed();
 		relay_publish(relay);
+		notice_loss(relay);
 	}
 	show_state(relay);
 	MemoryContextSwitchTo(caller);
@@ -219,13 +221,23 @@ keep_connection(Relay *relay)
 
 	link_pump(relay->link);
 	relay_take_events(relay);
-	if (link_conn(relay->link) && broker_is_lost(link_conn(relay->link)))
-		relay_lost(relay, broker_lost_reason(link_conn(relay->link)));
+	notice_loss(relay);
 	if (link_conn(relay->link) && relay->now >= relay->confirm_look_at)
 	{
 		ms_after(&relay->confirm_look_at, relay->now, CONFIRM_LOOK_MS);
 		relay_check_confirm_timeout(relay);
 	}
+}
+
+/* What came before the end still counts: events first. */
+static void
+notice_loss(Relay *relay)
+{
+	if (link_conn(relay->link) == NULL || !broker_is_lost(link_conn(relay->link)))
+		return;
+	relay_take_events(relay);
+	if (link_conn(relay->link))
+		relay_lost(relay, broker_lost_reason(link_conn(relay->link)));
 }
 
 static void

@@ -238,18 +238,29 @@ fetch_due(FetchState *state)
 	}
 }
 
+/*
+ * Caught up, what is new is little, and one scan without an upper end finds
+ * it.  Otherwise (after a start, or far behind) there may be millions of rows
+ * that are published, retired or dead on the way: then in steps of ids.
+ */
 static void
 fetch_forward(FetchState *state)
 {
 	Relay *relay = state->relay;
+	int64 last = relay->caught_up ? 0 : store_last_id();
+	int64 upto = PG_INT64_MAX;
 	StoreScan scan;
 
+	if (last - relay->next_id >= RELAY_ID_STEP)
+		upto = relay->next_id + RELAY_ID_STEP - 1;
 	state->source = SOURCE_FORWARD;
 	state->offered = state->kept = 0;
-	scan = store_scan_ids(relay->next_id, PG_INT64_MAX, relay->rows_per_scan, admit_row, state);
+	scan = store_scan_ids(relay->next_id, upto, relay->rows_per_scan, admit_row, state);
 	if (scan.last_id >= relay->next_id)
 		relay->next_id = scan.last_id + 1;
-	relay->caught_up = scan.complete;
+	relay->caught_up = scan.complete && upto == PG_INT64_MAX;
+	if (scan.complete && !relay->caught_up)
+		relay->next_id = Max(store_any_id(upto + 1), upto + 1);
 
 	/* Read what fits, unless most of what was read belongs to lanes that are held: then get past them quickly. */
 	if (state->kept * 2 < state->offered)

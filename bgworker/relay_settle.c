@@ -17,6 +17,7 @@
 
 #include "access/twophase.h"
 #include "access/xact.h"
+#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -55,6 +56,7 @@ static void end_fetch(Relay *relay);
 static void note_durability(Relay *relay, XLogRecPtr horizon);
 static void upkeep(DatabaseTurn *turn);
 static void count_step(Relay *relay);
+static bool count_looks_wrong(Relay *relay);
 static uint64 count_changes(Relay *relay);
 
 static int64
@@ -334,6 +336,8 @@ count_step(Relay *relay)
 	int64 retired;
 	int64 upto;
 
+	if (count_looks_wrong(relay))
+		pg_atomic_write_u32(&slot->pending_approximate, 1);
 	if (!relay->counting)
 	{
 		if (pg_atomic_read_u32(&slot->pending_approximate) == 0 || relay->now < relay->count_again_at)
@@ -364,6 +368,17 @@ count_step(Relay *relay)
 	pg_atomic_write_u64(&slot->retired, (uint64) relay->count_retired);
 	if (relay->count_changes == count_changes(relay))
 		pg_atomic_write_u32(&slot->pending_approximate, 0);
+}
+
+/* Rows of prepared transactions, and rows that came past outbox_add, leave without having been counted. */
+static bool
+count_looks_wrong(Relay *relay)
+{
+	int64 pending = (int64) pg_atomic_read_u64(&relay->slot->pending);
+	bool nothing_left = relay->caught_up && relay->nrows == 0 && relay->nranges == 0 && relay->next_due == 0 &&
+	                    hash_get_num_entries(relay->lanes->lanes) == 0;
+
+	return pending < 0 || (nothing_left && pending > 0 && relay->fence == STORE_OWN && !relay->fetch_wanted);
 }
 
 static uint64
