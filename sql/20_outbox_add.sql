@@ -30,7 +30,8 @@
 --   not_before      not sent before this time, at most 100 years away
 --
 -- NULL for an argument with a default means the default, and so does an empty
--- type, correlation_id, causation_id, content_type or reply_to.
+-- type, correlation_id, causation_id, content_type or reply_to.  An empty
+-- ordering_key is a key like any other.
 --
 -- Wrong input is an error of the calling statement:
 --   22004  exchange, routing_key or payload is NULL

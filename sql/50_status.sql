@@ -45,13 +45,13 @@ COMMENT ON COLUMN acemq.status.pending IS 'committed messages that are neither s
 COMMENT ON COLUMN acemq.status.pending_approximate IS 'the rows have not been counted since the server started';
 COMMENT ON COLUMN acemq.status.oldest_age IS 'of the oldest unsent message the worker knows';
 COMMENT ON COLUMN acemq.status.failed IS 'failed attempts';
-COMMENT ON COLUMN acemq.status.overtaken IS 'messages that went out before an earlier, failed one of their lane';
+COMMENT ON COLUMN acemq.status.overtaken IS 'rows that were confirmed while an earlier row of their lane had failed';
 COMMENT ON COLUMN acemq.status.resent IS 'messages put on the wire again after a loss: possible duplicates';
 COMMENT ON COLUMN acemq.status.lag_p50 IS 'seconds from the add (or the due time) to the confirm, of the last minutes';
 COMMENT ON COLUMN acemq.status.lag_p95 IS 'seconds from the add (or the due time) to the confirm, of the last minutes';
 COMMENT ON COLUMN acemq.status.lag_p99 IS 'seconds from the add (or the due time) to the confirm, of the last minutes';
 COMMENT ON COLUMN acemq.status.skipped_turns IS 'turns of the worker skipped because a lock was not to be had at once';
-COMMENT ON COLUMN acemq.status.held_by IS 'the lane that is held longest, and why';
+COMMENT ON COLUMN acemq.status.held_by IS 'the lane that is held longest, the message that holds it, and until when';
 
 -- acemq.doctor: is all well here, in words.
 --
