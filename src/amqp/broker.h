@@ -72,6 +72,8 @@ extern void broker_disconnect(BrokerConn *conn, bool politely);
 extern pgsocket broker_socket(BrokerConn *conn);
 extern bool broker_is_lost(BrokerConn *conn);
 extern const char *broker_lost_reason(BrokerConn *conn); /* "" while it is not lost */
+/* Reply code of the broker's connection.close; 0: it is not lost, or was without one. */
+extern int broker_lost_code(BrokerConn *conn);
 extern bool broker_is_blocked(BrokerConn *conn);
 extern const char *broker_blocked_reason(BrokerConn *conn);
 extern const char *broker_server_text(BrokerConn *conn); /* "RabbitMQ 3.10.8" */
@@ -138,7 +140,7 @@ typedef enum BrokerEventKind
 	BROKER_EVENT_CHANNEL_CLOSED, /* channel, code, text; close-ok has been sent; window of the channel is empty after its UNSETTLED events */
 	BROKER_EVENT_BLOCKED, /* text */
 	BROKER_EVENT_UNBLOCKED,
-	BROKER_EVENT_LOST /* text; last event of a connection.  All tokens still out are unknown */
+	BROKER_EVENT_LOST /* code as broker_lost_code(), text; last event of a connection.  All tokens still out are unknown */
 } BrokerEventKind;
 
 typedef struct BrokerEvent

@@ -30,6 +30,15 @@ conn_route(const void *exchange, Size exchange_len, const void *routing_key, Siz
 	return hash;
 }
 
+static void
+channel_refused(BrokerConn *conn, const amqp_channel_close_t *method, const char *what)
+{
+	char words[ACEMQ_MAX_SHORTSTR + 1];
+
+	text_clean(words, sizeof(words), method->reply_text.bytes, method->reply_text.len);
+	conn_lost(conn, "could not %s: %d %s", what, (int) method->reply_code, words);
+}
+
 /* The outcome of an RPC; an answer other than the one asked for ends the connection, as it would for any client. */
 static bool
 rpc_succeeded(BrokerConn *conn, GuardOutcome outcome, const char *what)
@@ -40,19 +49,16 @@ rpc_succeeded(BrokerConn *conn, GuardOutcome outcome, const char *what)
 		return true;
 	if (outcome == GUARD_QUIET && reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION)
 	{
-		amqp_bytes_t words = amqp_empty_bytes;
-		char text[ACEMQ_MAX_SHORTSTR + 1];
-
 		if (reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD)
-			words = ((amqp_connection_close_t *) reply.reply.decoded)->reply_text;
+			conn_closed_by_broker(conn, reply.reply.decoded);
 		else if (reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD)
-			words = ((amqp_channel_close_t *) reply.reply.decoded)->reply_text;
-		text_clean(text, sizeof(text), words.bytes, words.len);
-		conn_lost(conn, "could not %s: %s", what, text);
+			channel_refused(conn, reply.reply.decoded, what);
+		else
+			conn_lost(conn, "could not %s: unexpected answer", what);
 		return false;
 	}
-	return conn_check(conn, reply.library_error < 0 ? reply.library_error : AMQP_STATUS_UNEXPECTED_STATE, outcome,
-	                  what);
+	return conn_check_sent(conn, reply.library_error < 0 ? reply.library_error : AMQP_STATUS_UNEXPECTED_STATE, outcome,
+	                       what);
 }
 
 static bool

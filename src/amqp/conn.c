@@ -152,7 +152,23 @@ conn_lost(BrokerConn *conn, const char *format, ...)
 	conn->lost = true;
 	for (int i = 0; i <= BROKER_MAX_CHANNEL; i++)
 		conn->channels[i].open = conn->channels[i].wanted = false;
-	(void) events_push(&conn->events, BROKER_EVENT_LOST, 0, conn->lost_reason);
+	events_push(&conn->events, BROKER_EVENT_LOST, 0, conn->lost_reason)->code = conn->lost_code;
+}
+
+/* What the broker said counts, not whether it still hears the answer. */
+void
+conn_closed_by_broker(BrokerConn *conn, const amqp_connection_close_t *method)
+{
+	amqp_connection_close_ok_t answer = {0};
+	char words[ACEMQ_MAX_SHORTSTR + 1];
+
+	text_clean(words, sizeof(words), method->reply_text.bytes, method->reply_text.len);
+	conn->lost_code = method->reply_code;
+	conn_lost(conn, "the broker closed the connection: %d %s", conn->lost_code, words);
+
+	guard_begin(broker_socket(conn), conn->io_timeout_ms);
+	(void) amqp_send_method(conn->rabbit, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &answer);
+	(void) guard_end();
 }
 
 void
@@ -188,17 +204,39 @@ conn_check(BrokerConn *conn, int status, GuardOutcome outcome, const char *what)
 
 /* ---- sending ---- */
 
+/*
+ * A broker that closes the connection stops listening soon after it has said
+ * so.  Whoever is just sending then hears of a reset, while the broker's words
+ * have arrived and not been read.
+ */
+bool
+conn_check_sent(BrokerConn *conn, int status, GuardOutcome outcome, const char *what)
+{
+	char text[ACEMQ_ERROR_TEXT];
+
+	if (status >= 0 || outcome != GUARD_QUIET)
+		return conn_check(conn, status, outcome, what);
+	conn_describe_failure(text, sizeof(text), status, outcome, what, conn->io_timeout_ms);
+	if (!conn->hanging_up)
+	{
+		conn->hanging_up = true;
+		pump_frames(conn);
+	}
+	conn_lost(conn, "%s", text);
+	return false;
+}
+
 bool
 conn_send_frame(BrokerConn *conn, const amqp_frame_t *frame, const char *what)
 {
 	int status;
 	bool ok;
 
-	if (conn->lost)
+	if (conn->lost || conn->hanging_up)
 		return false;
 	guard_begin(broker_socket(conn), conn->io_timeout_ms);
 	status = amqp_send_frame(conn->rabbit, frame);
-	ok = conn_check(conn, status, guard_end(), what);
+	ok = conn_check_sent(conn, status, guard_end(), what);
 	CHECK_FOR_INTERRUPTS();
 	return ok;
 }
@@ -253,6 +291,12 @@ bool
 broker_is_lost(BrokerConn *conn)
 {
 	return conn->lost;
+}
+
+int
+broker_lost_code(BrokerConn *conn)
+{
+	return conn->lost_code;
 }
 
 const char *

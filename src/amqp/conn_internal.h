@@ -53,7 +53,9 @@ struct BrokerConn
 	int io_timeout_ms;
 	char server_text[128];
 
+	bool hanging_up; /* sending failed; only what the broker said before that is still read */
 	bool lost;
+	int lost_code; /* reply code of the broker's connection.close, or 0 */
 	char lost_reason[ACEMQ_ERROR_TEXT];
 	bool blocked;
 	char blocked_reason[ACEMQ_MAX_SHORTSTR + 1];
@@ -72,11 +74,17 @@ struct BrokerConn
 /* Mark the connection as lost, with the reason, and queue the event; only the first call counts. */
 extern void conn_lost(BrokerConn *conn, const char *format, ...) CHECKED_FORMAT(2, 3);
 
+/* The same by its connection.close, which is answered. */
+extern void conn_closed_by_broker(BrokerConn *conn, const amqp_connection_close_t *method);
+
 /*
  * After a guarded call: false, and the connection is lost, if it failed or the
  * guard fired.  `what` completes "could not ...".
  */
 extern bool conn_check(BrokerConn *conn, int status, GuardOutcome outcome, const char *what);
+
+/* The same after a call that sent: if the broker has said why it hung up, that is the reason. */
+extern bool conn_check_sent(BrokerConn *conn, int status, GuardOutcome outcome, const char *what);
 
 /* The same words without a connection to mark. */
 extern void conn_describe_failure(char *text, Size size, int status, GuardOutcome outcome, const char *what,

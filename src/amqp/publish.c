@@ -245,7 +245,7 @@ send_bytes(BrokerConn *conn, const uint8 *data, Size len)
 		else if (errno == EAGAIN || errno == EWOULDBLOCK)
 			(void) wait_for_socket(conn, POLLOUT, &deadline);
 		else if (errno != EINTR)
-			conn_lost(conn, "could not send a message: %s", strerror(errno));
+			(void) conn_check_sent(conn, AMQP_STATUS_SOCKET_ERROR, GUARD_QUIET, "send a message");
 	}
 	return !conn->lost;
 }

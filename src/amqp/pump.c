@@ -146,18 +146,6 @@ channel_closed(BrokerConn *conn, int channel, const amqp_channel_close_t *method
 }
 
 static void
-connection_closed(BrokerConn *conn, const amqp_connection_close_t *method)
-{
-	amqp_connection_close_ok_t answer = {0};
-	char text[ACEMQ_MAX_SHORTSTR + 1];
-	int code = method->reply_code;
-
-	copy_words(text, sizeof(text), method->reply_text);
-	(void) conn_send_method(conn, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &answer, "answer the closing of the connection");
-	conn_lost(conn, "the broker closed the connection: %d %s", code, text);
-}
-
-static void
 set_blocked(BrokerConn *conn, bool blocked, amqp_bytes_t reason)
 {
 	if (blocked == conn->blocked)
@@ -201,10 +189,12 @@ handle_method(BrokerConn *conn, int channel, const amqp_method_t *method)
 			begin_return(conn, channel, method->decoded);
 			break;
 		case AMQP_CHANNEL_CLOSE_METHOD:
-			channel_closed(conn, channel, method->decoded);
+			/* While hanging up nobody is to hear of a message of which he is about to hear that it is lost. */
+			if (!conn->hanging_up)
+				channel_closed(conn, channel, method->decoded);
 			break;
 		case AMQP_CONNECTION_CLOSE_METHOD:
-			connection_closed(conn, method->decoded);
+			conn_closed_by_broker(conn, method->decoded);
 			break;
 		case AMQP_CONNECTION_BLOCKED_METHOD:
 			set_blocked(conn, true, ((const amqp_connection_blocked_t *) method->decoded)->reason);
@@ -257,6 +247,9 @@ next_frame(BrokerConn *conn, amqp_frame_t *frame)
 	outcome = guard_end();
 
 	if (status == AMQP_STATUS_TIMEOUT && outcome == GUARD_QUIET)
+		return false;
+	/* The failure to send is why this one failed. */
+	if (conn->hanging_up && (status < 0 || outcome != GUARD_QUIET))
 		return false;
 	return conn_check(conn, status, outcome, "read from the broker");
 }

@@ -311,6 +311,24 @@ def test_shutdown(mode):
             await_worker(own, name)
 
 
+# -- what the log says -------------------------------------------------------
+
+
+def test_why_the_broker_closed_the_connection(db, broker):
+    """Its own words, with their code, whether the worker is idle or in the middle of sending."""
+    db.vhost.declare("events", exchange="orders", binding="#")
+    for backlog in (0, 20000):
+        broker.ensure_running()
+        db.await_state("idle")
+        mark = db.cluster.log_mark()
+        db.sql("SELECT count(acemq.outbox_add('orders', 'k', n::text)) FROM generate_series(1, %s) n", (backlog,))
+        broker.stop()
+        db.await_state("disconnected")
+        reasons = re.findall(r"(?:given up|connection to the broker lost): (.*)", db.cluster.log_since(mark))
+        assert reasons and "320 CONNECTION_FORCED" in reasons[0]
+        assert "could not answer" not in db.cluster.log_since(mark)
+
+
 # -- limits ------------------------------------------------------------------
 
 
