@@ -58,6 +58,7 @@ static void watch_utility(PlannedStmt *pstmt, const char *query, bool read_only_
                           ParamListInfo params, QueryEnvironment *environment, DestReceiver *dest,
                           QueryCompletion *completion);
 static Oid database_in_the_way(Node *statement);
+static bool may_want_alone(Oid database, Node *statement);
 static Oid template_of(const CreatedbStmt *statement);
 static bool may_create_databases(void);
 static bool has_option(List *options, const char *name);
@@ -101,7 +102,7 @@ watch_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, Proces
 
 				databases_changed |= changes_databases(pstmt->utilityStmt);
 				extension_changed |= changes_extension(pstmt->utilityStmt);
-				if (OidIsValid(database) && database != MyDatabaseId)
+				if (OidIsValid(database) && may_want_alone(database, pstmt->utilityStmt))
 					clear_the_way(database);
 			}
 			break;
@@ -135,6 +136,13 @@ database_in_the_way(Node *statement)
 
 	database = name != NULL ? get_database_oid(name, true) : InvalidOid;
 	return OidIsValid(database) && compat_owns_database(database) ? database : InvalidOid;
+}
+
+/* A session may copy its own database; the other statements are refused there, and nobody need go for that. */
+static bool
+may_want_alone(Oid database, Node *statement)
+{
+	return database != MyDatabaseId || IsA(statement, CreatedbStmt);
 }
 
 /* A marked template may be copied by whoever may create databases, another database by its owner. */

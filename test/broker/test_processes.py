@@ -195,15 +195,26 @@ def test_set_tablespace(cluster, shop):
         cluster.sql("DROP TABLESPACE space")
 
 
-def test_copy_by_template(cluster, shop):
-    """The original is served again afterwards, and the copy is looked after too."""
+@pytest.mark.parametrize("session", ["postgres", "shop"])
+def test_copy_by_template(cluster, shop, session):
+    """The original is served again afterwards, and the copy is looked after too; also from within the original."""
     before = await_worker(cluster, shop)
-    cluster.sql("CREATE DATABASE copy TEMPLATE shop")
+    cluster.sql("CREATE DATABASE copy TEMPLATE shop", dbname=session)
     try:
         await_worker(cluster, shop, other_than={before})
         await_worker(cluster, "copy")
     finally:
         cluster.sql("DROP DATABASE copy")
+
+
+def test_what_a_session_may_not_do_to_its_own_database(cluster, shop):
+    """The server refuses, so the worker need not go."""
+    before = await_worker(cluster, shop)
+    for statement in ("DROP DATABASE shop", "ALTER DATABASE shop RENAME TO store",
+                      "ALTER DATABASE shop SET TABLESPACE pg_default"):
+        with pytest.raises(psycopg2.Error, match="current"):
+            cluster.sql(statement, dbname=shop)
+    assert workers(cluster, shop) == {before}
 
 
 def test_a_broker_that_says_nothing(cluster, shop):
