@@ -31,6 +31,7 @@ lanes_create(MemoryContext parent)
 	table->lanes = hash_create("acemq lanes", 256, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	dlist_init(&table->ready);
 	dlist_init(&table->left);
+	dlist_init(&table->probe_backlog);
 	table->held = pairingheap_allocate(earlier_release, NULL);
 	MemoryContextSwitchTo(caller);
 	return table;
@@ -154,27 +155,57 @@ lane_left_read(LaneTable *table, Lane *lane, int64 next)
 	lane_update_left_list(table, lane);
 }
 
-/* On the list of lanes to read from: something is left, and it is not held. */
+/* On the list of lanes to read from, or on that of those that wait for a probe: something is left, and it is not held. */
 static void
 lane_update_left_list(LaneTable *table, Lane *lane)
 {
 	bool wanted = lane->left_from != 0 && !lane->held;
 
-	if (wanted && !lane->in_left_list)
-	{
-		dlist_push_tail(&table->left, &lane->left);
-		table->nleft++;
-	}
-	else if (!wanted && lane->in_left_list)
+	if (lane->in_left_list)
 	{
 		dlist_delete(&lane->left);
-		table->nleft--;
+		if (!lane->in_probe_backlog)
+			table->nleft--;
+		lane->in_left_list = false;
 	}
-	lane->in_left_list = wanted;
+	if (!wanted)
+		return;
+	lane->in_left_list = true;
+	lane->in_probe_backlog = lane->probe_backlog;
+	dlist_push_tail(lane->probe_backlog ? &table->probe_backlog : &table->left, &lane->left);
+	if (!lane->probe_backlog)
+		table->nleft++;
 }
 
 void
-lane_hold(LaneTable *table, Lane *lane, int64 row, TimestampTz until)
+lane_wait_for_probe(LaneTable *table, Lane *lane)
+{
+	lane->probe_backlog = true;
+	lane_update_left_list(table, lane);
+}
+
+void
+lanes_resume_probes(LaneTable *table, int count)
+{
+	while (count-- > 0 && !dlist_is_empty(&table->probe_backlog))
+	{
+		Lane *lane = dlist_head_element(Lane, left, &table->probe_backlog);
+
+		lane->probe_backlog = false;
+		lane_update_left_list(table, lane);
+	}
+}
+
+static void
+clear_held_message(Lane *lane)
+{
+	if (lane->held_message)
+		pfree(lane->held_message);
+	lane->held_message = NULL;
+}
+
+void
+lane_hold(LaneTable *table, Lane *lane, const OutboxRow *row, TimestampTz until)
 {
 	if (lane->held)
 	{
@@ -183,7 +214,12 @@ lane_hold(LaneTable *table, Lane *lane, int64 row, TimestampTz until)
 	}
 	lane->held = true;
 	lane->held_until = until;
-	lane->held_row = row;
+	if (lane->held_message == NULL || lane->held_row != row->id)
+	{
+		clear_held_message(lane);
+		lane->held_message = MemoryContextStrdup(table->context, row->message_id);
+	}
+	lane->held_row = row->id;
 	pairingheap_add(table->held, &lane->held_node);
 	table->nheld++;
 	lane_unmark_ready(table, lane);
@@ -203,6 +239,7 @@ lanes_next_released(LaneTable *table, TimestampTz now)
 	pairingheap_remove_first(table->held);
 	table->nheld--;
 	lane->held = false;
+	clear_held_message(lane);
 	lane_update_left_list(table, lane);
 	if (lane->nwaiting > 0)
 		lane_mark_ready(table, lane);

@@ -57,13 +57,18 @@ struct Lane
 	bool held;
 	TimestampTz held_until;
 	int64 held_row;
+	char *held_message; /* its message id, palloc'd; NULL when not held */
 	pairingheap_node held_node;
 
 	/* Rows of this lane from this id on have to be read from the table again; 0: none. */
 	int64 left_from;
 	TimestampTz left_created_at;
 	bool in_left_list;
-	dlist_node left;           /* in LaneTable.left while it is neither held nor complete */
+	bool in_probe_backlog; /* which of the two lists it is on */
+	bool
+	    probe_backlog; /* its next row wants a probe channel and many others do too: in LaneTable.probe_backlog instead */
+	bool big_waits;    /* the next row left is a big one, and another one was in memory */
+	dlist_node left;   /* in LaneTable.left while it is neither held nor complete */
 	TimestampTz last_progress; /* of an outcome, or when the first row came in */
 };
 
@@ -73,6 +78,7 @@ typedef struct LaneTable
 	struct HTAB *lanes;
 	dlist_head ready;
 	dlist_head left;
+	dlist_head probe_backlog;
 	int nleft;
 	pairingheap *held; /* earliest held_until first */
 	int nheld;
@@ -95,7 +101,12 @@ extern void lane_leave_from(LaneTable *table, Lane *lane, int64 id, TimestampTz 
 /* They have all been read up to (excluding) this id; 0: nothing is left. */
 extern void lane_left_read(LaneTable *table, Lane *lane, int64 next);
 
-extern void lane_hold(LaneTable *table, Lane *lane, int64 row, TimestampTz until);
+/* Not to be read until lanes_resume_probes() says so. */
+extern void lane_wait_for_probe(LaneTable *table, Lane *lane);
+/* Let so many of the lanes that wait for a probe channel be read again. */
+extern void lanes_resume_probes(LaneTable *table, int count);
+
+extern void lane_hold(LaneTable *table, Lane *lane, const OutboxRow *row, TimestampTz until);
 /* The next lane whose hold has run out, opened again; NULL when there is none. */
 extern Lane *lanes_next_released(LaneTable *table, TimestampTz now);
 /* 0 when nothing is held. */

@@ -11,15 +11,18 @@
  */
 #include "outbox_store.h"
 
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xlog.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 /* The first column of the first row; null when there is no row. */
@@ -167,4 +170,18 @@ store_fence(void)
 	table_endscan(scan);
 	table_close(rel, NoLock);
 	return own_row ? fence : STORE_FOREIGN;
+}
+
+Oid
+store_table_file(void)
+{
+	Oid table = get_relname_relid("outbox", get_namespace_oid(ACEMQ_SCHEMA, false));
+	HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(table));
+	Oid file;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for relation %u", table);
+	file = ((Form_pg_class) GETSTRUCT(tuple))->relfilenode;
+	ReleaseSysCache(tuple);
+	return file;
 }

@@ -110,6 +110,7 @@ store_fail(int64 id, int attempts, const char *error, TimestampTz next_attempt_a
 {
 	static DbStatement statement = {
 	    "UPDATE acemq.outbox SET attempts = $2, last_error = $3, next_attempt_at = $4,"
+	    " leased_until = NULL, leased_by = NULL,"
 	    " retired_at = CASE WHEN $5 THEN pg_catalog.clock_timestamp() END WHERE id OPERATOR(pg_catalog.=) $1",
 	    5,
 	    {INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID, BOOLOID}};

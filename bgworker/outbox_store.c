@@ -163,7 +163,6 @@ offer_rows(long limit, StoreReader reader, void *arg)
 	{
 		OutboxRow row = {0};
 		bool isnull;
-		Datum body;
 		TransactionId locker;
 
 		offered.tuple = rows->vals[i];
@@ -171,10 +170,8 @@ offer_rows(long limit, StoreReader reader, void *arg)
 		read_row(offered.tuple, offered.desc, &row);
 
 		locker = DatumGetTransactionId(SPI_getbinval(offered.tuple, offered.desc, COL_XMAX, &isnull));
-		body = SPI_getbinval(offered.tuple, offered.desc, COL_BODY, &isnull);
-
 		row.locked = TransactionIdIsValid(locker) && !can_lock(row.id);
-		if (!reader(arg, &row, toast_raw_datum_size(body) - VARHDRSZ))
+		if (!reader(arg, &row))
 		{
 			scan.complete = false;
 			break;
@@ -202,6 +199,7 @@ read_row(HeapTuple tuple, TupleDesc desc, OutboxRow *row)
 {
 	bool isnull;
 	Datum headers;
+	Datum body = SPI_getbinval(tuple, desc, COL_BODY, &isnull);
 
 	row->id = read_int(tuple, desc, COL_ID, INT8OID, 0);
 	row->created_at = read_time(tuple, desc, COL_CREATED_AT);
@@ -224,7 +222,8 @@ read_row(HeapTuple tuple, TupleDesc desc, OutboxRow *row)
 	row->reply_to = read_text(tuple, desc, COL_REPLY_TO);
 	row->ordering_key = read_text(tuple, desc, COL_ORDERING_KEY);
 	headers = SPI_getbinval(tuple, desc, COL_HEADERS, &isnull);
-	row->headers = isnull ? NULL : DatumGetJsonbP(headers);
+	row->body_len = toast_raw_datum_size(body) - VARHDRSZ;
+	row->size = row->body_len + (isnull ? 0 : toast_raw_datum_size(headers)) + sizeof(OutboxRow);
 }
 
 static TimestampTz
@@ -321,7 +320,9 @@ store_keep_row(const OutboxRow *row, MemoryContext context)
 	    (struct varlena *) DatumGetPointer(SPI_getbinval(offered.tuple, offered.desc, COL_BODY, &isnull));
 	struct varlena *body = pg_detoast_datum_packed(stored);
 	Size body_len = VARSIZE_ANY_EXHDR(body);
-	Size headers_len = row->headers ? MAXALIGN(VARSIZE(row->headers)) : 0;
+	Datum stored_headers = SPI_getbinval(offered.tuple, offered.desc, COL_HEADERS, &isnull);
+	Jsonb *headers = isnull ? NULL : DatumGetJsonbP(stored_headers);
+	Size headers_len = headers ? MAXALIGN(VARSIZE(headers)) : 0;
 	Size size;
 	OutboxRow *copy;
 	char *next;
@@ -332,11 +333,12 @@ store_keep_row(const OutboxRow *row, MemoryContext context)
 	       text_size(row->ordering_key) + body_len;
 	copy = MemoryContextAllocHuge(context, size);
 	*copy = *row;
+	copy->size = size;
 	next = (char *) copy + MAXALIGN(sizeof(OutboxRow));
-	if (row->headers)
+	if (headers)
 	{
 		copy->headers = (Jsonb *) next;
-		memcpy(next, row->headers, VARSIZE(row->headers));
+		memcpy(next, headers, VARSIZE(headers));
 		next += headers_len;
 	}
 	copy->message_id = copy_text(&next, row->message_id);
@@ -355,5 +357,7 @@ store_keep_row(const OutboxRow *row, MemoryContext context)
 
 	if (body != stored)
 		pfree(body);
+	if (headers && PointerGetDatum(headers) != stored_headers)
+		pfree(headers);
 	return copy;
 }

@@ -14,10 +14,10 @@
 
 /*
  * What a reader is called with for each row, in order.  The row is a
- * temporary one without body; the reader returns false to stop.  To keep a
+ * temporary one without headers and body, but with their size; the reader returns false to stop.  To keep a
  * row it calls store_keep_row(), which copies it and fetches the body.
  */
-typedef bool (*StoreReader)(void *arg, const OutboxRow *row, Size body_len);
+typedef bool (*StoreReader)(void *arg, const OutboxRow *row);
 
 typedef struct StoreScan
 {
@@ -63,6 +63,9 @@ extern bool store_requeue_due(int64 id);
 
 /* Remove published rows older than acemq.outbox_retention, at most `limit`; returns how many. */
 extern int store_purge_published(int limit);
+
+/* Changes when the table is truncated or rewritten: nothing we remember of its rows is true then. */
+extern Oid store_table_file(void);
 
 /* Count rows with from <= id <= upto. */
 extern void store_count(int64 from, int64 upto, int64 *pending, int64 *retired);

@@ -213,7 +213,7 @@ keep_connection(Relay *relay)
 	else if (link_conn(relay->link) && (relay->fence == STORE_FOREIGN || relay->on_wire == 0))
 	{
 		/* Paused: what is on the wire is waited for.  Fenced: this copy must not talk to the broker at all. */
-		relay_lost(relay, NULL);
+		relay_lost(relay, NULL, 0);
 		return;
 	}
 	if (link_conn(relay->link) == NULL)
@@ -237,7 +237,7 @@ notice_loss(Relay *relay)
 		return;
 	relay_take_events(relay);
 	if (link_conn(relay->link))
-		relay_lost(relay, broker_lost_reason(link_conn(relay->link)));
+		relay_lost(relay, broker_lost_reason(link_conn(relay->link)), broker_lost_code(link_conn(relay->link)));
 }
 
 static void
@@ -254,15 +254,15 @@ database_turn_is_due(Relay *relay, bool polled)
 {
 	if (relay->db_skipped && relay->now < relay->retry_db_at)
 		return false;
-	return polled || !relay->fence_known || relay->db_skipped || relay->nfailed > 0 || relay->upkeep_more ||
-	       relay_settle_is_due(relay) || relay_may_fetch(relay);
+	return polled || !relay->fence_known || relay->db_skipped || relay->upkeep_more || relay_settle_is_due(relay) ||
+	       relay_may_fetch(relay);
 }
 
 void
 relay_config_changed(Relay *relay)
 {
 	if (link_settings_changed(relay->link) && link_conn(relay->link))
-		relay_lost(relay, "settings of the connection changed");
+		relay_lost(relay, "settings of the connection changed", 0);
 	link_reread_settings(relay->link);
 	relay->poll_at = 0;
 }
@@ -357,6 +357,15 @@ show_state(Relay *relay)
 		summarize(relay);
 }
 
+static char *
+held_text(const Lane *lane)
+{
+	if (lane->held_until == PG_INT64_MAX)
+		return psprintf("lane \"%s\", message %s", lane->name, lane->held_message);
+	return psprintf("lane \"%s\", message %s, until %s", lane->name, lane->held_message,
+	                timestamptz_to_str(lane->held_until));
+}
+
 /* The oldest row we know of, and the lane that has been held longest. */
 static void
 summarize(Relay *relay)
@@ -383,6 +392,5 @@ summarize(Relay *relay)
 			longest = lane;
 	}
 	pg_atomic_write_u64(&relay->slot->oldest, (uint64) oldest);
-	acemq_slot_set_held_by(
-	    relay->slot, longest ? psprintf("lane \"%s\", row %lld", longest->name, (long long) longest->held_row) : "");
+	acemq_slot_set_held_by(relay->slot, longest ? held_text(longest) : "");
 }

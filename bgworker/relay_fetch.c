@@ -58,10 +58,10 @@ typedef struct FetchState
 	int kept;
 } FetchState;
 
-static bool admit_row(void *arg, const OutboxRow *row, Size body_len);
+static bool admit_row(void *arg, const OutboxRow *row);
 static bool stays_in_table(FetchState *state, Lane *lane, const OutboxRow *row);
 static bool lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_with);
-static bool memory_allows(FetchState *state, Size body_len);
+static bool memory_allows(FetchState *state, const OutboxRow *row);
 static int lane_share(Relay *relay, const Lane *lane);
 static void keep_row(FetchState *state, Lane *lane, const OutboxRow *row);
 static void fetch_ranges(FetchState *state);
@@ -74,12 +74,8 @@ static void requeue_due_rows(Relay *relay);
 bool
 relay_has_room(Relay *relay)
 {
-	Size budget = (Size) acemq_max_in_flight_bytes * 1024;
-
-	if (relay->big_row_waits)
-		return relay->nrows == 0;
-	return relay_waiting(relay) <= acemq_max_in_flight / 4 && relay->nfree_entries > 0 &&
-	       (relay->bytes < budget || relay->nrows == 0);
+	return relay_waiting(relay) <= acemq_max_in_flight / 4 && relay->nfree_entries > 0 && !relay->memory_full &&
+	       relay->bytes < relay_budget();
 }
 
 /* There is something to read, and reading it would get further. */
@@ -96,7 +92,7 @@ relay_wants_rows(Relay *relay)
 	{
 		Lane *lane = dlist_container(Lane, left, iter.cur);
 
-		if (lane->nwaiting <= lane_share(relay, lane) / 2)
+		if (lane->nwaiting <= lane_share(relay, lane) / 2 && !(lane->big_waits && relay->nbig > 0))
 			return true;
 	}
 	return false;
@@ -113,7 +109,6 @@ relay_fetch(Relay *relay)
 	pg_atomic_write_u64(&slot->scan_cursor, PG_UINT64_MAX);
 	pg_memory_barrier();
 
-	relay->big_row_waits = false;
 	relay->nrequeue = 0;
 	relay->requeue = palloc(sizeof(int64) * ROWS_PER_SCAN);
 
@@ -179,8 +174,9 @@ fetch_lanes(FetchState *state)
 		StoreScan scan;
 
 		dlist_move_tail(&lanes->left, &lane->left);
-		if (lane->nwaiting > lane_share(relay, lane) / 2)
+		if (lane->nwaiting > lane_share(relay, lane) / 2 || (lane->big_waits && relay->nbig > 0))
 			continue;
+		lane->big_waits = false;
 
 		state->lane = lane;
 		if (lane->kind == LANE_ORDERING_KEY)
@@ -275,7 +271,7 @@ fetch_forward(FetchState *state)
  * StoreReader.  True: dealt with (in memory, or to be found again later); false: no room, stop before this row.
  */
 static bool
-admit_row(void *arg, const OutboxRow *row, Size body_len)
+admit_row(void *arg, const OutboxRow *row)
 {
 	FetchState *state = arg;
 	Relay *relay = state->relay;
@@ -304,7 +300,20 @@ admit_row(void *arg, const OutboxRow *row, Size body_len)
 		return state->source != SOURCE_LANE || !lane->held;
 	if (!lane_allows(state, lane, row, &dealt_with))
 		return dealt_with;
-	if (!memory_allows(state, body_len))
+	if (relay->nwant_probe >= RELAY_PROBE_ROWS && relay_needs_probe(relay, lane, row))
+	{
+		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
+		lane_wait_for_probe(relay->lanes, lane);
+		return state->source != SOURCE_LANE;
+	}
+	if (relay_row_is_big(row) && relay->nbig > 0)
+	{
+		/* The next big one when this one is through; the others do not wait for that. */
+		lane->big_waits = true;
+		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
+		return state->source != SOURCE_LANE;
+	}
+	if (!memory_allows(state, row))
 	{
 		lane_forget_if_unused(relay->lanes, lane);
 		return false;
@@ -325,11 +334,15 @@ stays_in_table(FetchState *state, Lane *lane, const OutboxRow *row)
 	if (until > relay->now)
 	{
 		if (!lane->held || row->id < lane->held_row)
-			lane_hold(relay->lanes, lane, row->id, until);
+			lane_hold(relay->lanes, lane, row, until);
 		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
 		lane->suspect = true;
 		return true;
 	}
+	/* The row that holds its lane has been released by hand: the lane is opened with the next turn. */
+	if (lane->held && !lane->slow && row->id == lane->held_row && lane->held_until != PG_INT64_MAX)
+		lane_hold(relay->lanes, lane, row, relay->now);
+
 	if (!lane->held && (lane->left_from == 0 || reading_lane))
 	{
 		bool strict = lane->kind == LANE_ORDERING_KEY;
@@ -352,7 +365,7 @@ stays_in_table(FetchState *state, Lane *lane, const OutboxRow *row)
 static int
 lane_share(Relay *relay, const Lane *lane)
 {
-	if (lane->slow || !relay_lane_moves(relay, lane))
+	if (lane->slow || lane->suspect || !relay_lane_moves(relay, lane))
 		return STALLED_LANE_WAITING;
 	return lane->kind == LANE_ORDERING_KEY ? STRICT_LANE_WAITING : Max(acemq_max_in_flight / 2, 1);
 }
@@ -369,30 +382,22 @@ lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_wit
 
 	if (lane->nwaiting < lane_share(relay, lane))
 		return true;
-	*dealt_with = state->source != SOURCE_LANE && (lane->slow || !relay_lane_moves(relay, lane));
+	*dealt_with = state->source != SOURCE_LANE && lane_share(relay, lane) == STALLED_LANE_WAITING;
 	if (*dealt_with)
 		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
 	return false;
 }
 
 static bool
-memory_allows(FetchState *state, Size body_len)
+memory_allows(FetchState *state, const OutboxRow *row)
 {
 	Relay *relay = state->relay;
-	Size budget = (Size) acemq_max_in_flight_bytes * 1024;
+	bool fits = relay_row_is_big(row) || relay->bytes == 0 || relay->bytes + row->size <= relay_budget();
 
-	if (relay->nrows > 0 && relay->bytes + body_len > budget)
-	{
-		relay->big_row_waits = body_len > budget / 2;
-		state->full = true;
-		return false;
-	}
-	if (relay->nfree_entries == 0 || relay_waiting(relay) >= acemq_max_in_flight)
-	{
-		state->full = true;
-		return false;
-	}
-	return true;
+	if (!fits)
+		relay->memory_full = true;
+	state->full = !fits || relay->nfree_entries == 0 || relay_waiting(relay) >= acemq_max_in_flight;
+	return !state->full;
 }
 
 static void
@@ -401,6 +406,7 @@ keep_row(FetchState *state, Lane *lane, const OutboxRow *offered)
 	Relay *relay = state->relay;
 	OutboxRow *row = store_keep_row(offered, relay->rows_context);
 
+	row->wants_probe = relay_needs_probe(relay, lane, row);
 	relay_take_in(relay, row);
 	if (lane->nwaiting == 0 && lane->on_wire == 0)
 		lane->last_progress = relay->now;

@@ -21,6 +21,9 @@
 /* Channels BROKER_CHANNEL_PROBE .. carry one row each: suspects, retries, the first row to an exchange. */
 #define RELAY_PROBES (BROKER_MAX_CHANNEL - BROKER_CHANNEL_PROBE + 1)
 
+/* Rows in memory that want a probe channel, at most: the others wait in the table, so that memory is for rows that can go. */
+#define RELAY_PROBE_ROWS 32
+
 /* Ids are read in steps of this many, so that a stretch of dead rows never keeps the loop from its sockets. */
 #define RELAY_ID_STEP    20000
 #define RELAY_MAX_RANGES 1024
@@ -37,7 +40,11 @@ struct Relay
 	/* ---- rows in memory ---- */
 	dlist_head all; /* OutboxRow.all, in order of admission */
 	int nrows;
-	Size bytes; /* of their bodies */
+	Size bytes;       /* of those that are not big */
+	int nbig;         /* rows larger than the budget: one at a time */
+	int nwant_probe;  /* rows in memory that wanted a probe channel when they came */
+	int nalone;       /* rows that go out with nothing else on the wire */
+	bool memory_full; /* a row was refused for want of room, and none has left since */
 	struct HTAB *by_id;
 
 	/*
@@ -54,7 +61,10 @@ struct Relay
 	TimestampTz oldest_confirmed; /* when the first of them was confirmed */
 	dlist_head failed;            /* OutboxRow.node */
 	int nfailed;
+	TimestampTz oldest_failed; /* when the first of them failed */
 	OutboxRow *probes[RELAY_PROBES];
+	bool draining; /* a big row waits for an empty wire: nothing else is sent while it empties */
+	TimestampTz last_outcome;
 	char *probe_failure; /* words of the channel close that is being reported */
 	struct HTAB *proven; /* exchanges that have taken a message on this connection */
 
@@ -68,7 +78,6 @@ struct Relay
 	int rows_per_scan;
 	TimestampTz due_read; /* rows with not_before up to here have been dealt with */
 	TimestampTz next_due; /* 0: none known */
-	bool big_row_waits;   /* a body larger than the budget waits until nothing else is in memory */
 	bool fetch_wanted;
 	int64 *requeue; /* due rows whose lane is busy, to be given the next id */
 	int nrequeue;
@@ -104,6 +113,7 @@ struct Relay
 	bool fence_known;
 	int fence; /* StoreFence */
 	TimestampTz fence_read_at;
+	Oid table_file;  /* of acemq.outbox when we last looked */
 	bool db_skipped; /* last turn at the database was skipped */
 	TimestampTz retry_db_at;
 };
@@ -125,11 +135,17 @@ typedef struct SentBefore
 {
 	int64 id;  /* hash key: must be first */
 	int entry; /* in AcemqSlot.fetched */
+	bool alone;
 } SentBefore;
 
 extern void relay_memory_init(Relay *relay);
 extern void relay_take_in(Relay *relay, OutboxRow *row);
 extern int relay_waiting(Relay *relay);
+extern Size relay_budget(void);
+extern bool relay_row_is_big(const OutboxRow *row);
+extern void relay_start_over(Relay *relay);
+/* Forgets the row, but not that it may be in the broker. */
+extern void relay_set_aside(Relay *relay, OutboxRow *row);
 extern bool relay_lane_moves(Relay *relay, const Lane *lane);
 /* Frees the row; it must be in no list but `all`. */
 extern void relay_forget_row(Relay *relay, OutboxRow *row);
@@ -144,13 +160,15 @@ extern bool relay_wants_rows(Relay *relay);
 
 /* relay_publish.c */
 extern void relay_publish(Relay *relay);
+extern bool relay_needs_probe(Relay *relay, const Lane *lane, const OutboxRow *row);
 extern bool relay_exchange_is_proven(Relay *relay, const char *exchange);
 extern void relay_prove_exchange(Relay *relay, const char *exchange);
 extern void relay_forget_proven(Relay *relay);
 
 /* relay_outcome.c */
 extern void relay_take_events(Relay *relay);
-extern void relay_lost(Relay *relay, const char *reason);
+/* `code` is the reply code with which the broker ended the connection, 0 if it did not. */
+extern void relay_lost(Relay *relay, const char *reason, int code);
 extern void relay_check_confirm_timeout(Relay *relay);
 extern void relay_fail_row(Relay *relay, OutboxRow *row, const char *failure);
 

@@ -25,7 +25,7 @@
 #define STALLED_ROWS_KEPT 8
 
 static void give_back_lane(Relay *relay, Lane *lane, bool lane_will_be_read);
-static void give_back_row(Relay *relay, OutboxRow *row);
+static void let_go(Relay *relay, OutboxRow *row);
 static void inherit_entries(Relay *relay);
 static int take_entry(Relay *relay, OutboxRow *row);
 static void reclaim_entries(Relay *relay);
@@ -64,7 +64,10 @@ inherit_entries(Relay *relay)
 		{
 			before = hash_search(relay->sent_before, &id, HASH_ENTER, &found);
 			if (!found)
+			{
 				before->entry = i;
+				before->alone = false;
+			}
 		}
 		if (found)
 		{
@@ -72,6 +75,19 @@ inherit_entries(Relay *relay)
 			relay->free_entries[relay->nfree_entries++] = i;
 		}
 	}
+}
+
+/* Larger than the whole budget: such rows are held and sent one at a time, beside the others. */
+bool
+relay_row_is_big(const OutboxRow *row)
+{
+	return row->size > relay_budget();
+}
+
+Size
+relay_budget(void)
+{
+	return (Size) acemq_max_in_flight_bytes * 1024;
 }
 
 int
@@ -96,7 +112,15 @@ relay_take_in(Relay *relay, OutboxRow *row)
 	row->held_entry = take_entry(relay, row);
 	dlist_push_tail(&relay->all, &row->all);
 	relay->nrows++;
-	relay->bytes += row->body_len;
+	row->was_big = relay_row_is_big(row);
+	if (row->was_big)
+		relay->nbig++;
+	else
+		relay->bytes += row->size;
+	if (row->alone)
+		relay->nalone++;
+	if (row->wants_probe)
+		relay->nwant_probe++;
 	row->durable_at = 0; /* not known to be durable: set at the end of the turn */
 }
 
@@ -110,6 +134,7 @@ take_entry(Relay *relay, OutboxRow *row)
 	{
 		entry = before->entry;
 		row->was_sent = true;
+		row->alone = before->alone;
 		hash_search(relay->sent_before, &row->id, HASH_REMOVE, NULL);
 		return entry;
 	}
@@ -123,16 +148,31 @@ relay_forget_row(Relay *relay, OutboxRow *row)
 {
 	pg_atomic_write_u64(&relay->slot->fetched[row->held_entry], 0);
 	relay->free_entries[relay->nfree_entries++] = row->held_entry;
+	let_go(relay, row);
+}
+
+/* The part of forgetting that is the same for every row. */
+static void
+let_go(Relay *relay, OutboxRow *row)
+{
 	hash_search(relay->by_id, &row->id, HASH_REMOVE, NULL);
 	dlist_delete(&row->all);
 	relay->nrows--;
-	relay->bytes -= row->body_len;
+	if (row->was_big)
+		relay->nbig--;
+	else
+		relay->bytes -= row->size;
+	if (row->alone)
+		relay->nalone--;
+	if (row->wants_probe && --relay->nwant_probe <= RELAY_PROBE_ROWS / 2)
+		lanes_resume_probes(relay->lanes, 1);
+	relay->memory_full = false;
 	pfree(row);
 }
 
 /* Forget the row, but not that it may be in the broker. */
-static void
-give_back_row(Relay *relay, OutboxRow *row)
+void
+relay_set_aside(Relay *relay, OutboxRow *row)
 {
 	SentBefore *before;
 
@@ -143,11 +183,8 @@ give_back_row(Relay *relay, OutboxRow *row)
 	}
 	before = hash_search(relay->sent_before, &row->id, HASH_ENTER, NULL);
 	before->entry = row->held_entry;
-	hash_search(relay->by_id, &row->id, HASH_REMOVE, NULL);
-	dlist_delete(&row->all);
-	relay->nrows--;
-	relay->bytes -= row->body_len;
-	pfree(row);
+	before->alone = row->alone;
+	let_go(relay, row);
 	if (relay->nfree_entries == 0)
 		reclaim_entries(relay);
 }
@@ -196,7 +233,7 @@ give_back_lane(Relay *relay, Lane *lane, bool lane_will_be_read)
 			relay->next_id = Min(relay->next_id, row->id);
 			relay->caught_up = false;
 		}
-		give_back_row(relay, row);
+		relay_set_aside(relay, row);
 	}
 }
 
@@ -244,4 +281,39 @@ relay_relieve_memory(Relay *relay)
 			lane_unmark_ready(relay->lanes, lane);
 		}
 	}
+}
+
+/*
+ * The table was truncated or rewritten.  Rows in memory may be gone, and their
+ * ids may belong to others soon: what the broker says of them must not be
+ * believed, so the connection goes too.
+ */
+void
+relay_start_over(Relay *relay)
+{
+	dlist_mutable_iter iter;
+
+	relay_lost(relay, "table acemq.outbox was truncated or rewritten", 0);
+	dlist_foreach_modify (iter, &relay->all)
+	{
+		OutboxRow *row = dlist_container(OutboxRow, all, iter.cur);
+
+		if (row->failure)
+			pfree(row->failure);
+		relay_set_aside(relay, row);
+	}
+	dlist_init(&relay->confirmed);
+	dlist_init(&relay->failed);
+	relay->nconfirmed = relay->nfailed = 0;
+	reclaim_entries(relay);
+	MemoryContextDelete(relay->lanes->context);
+	relay->lanes = lanes_create(relay->context);
+
+	relay->next_id = 1;
+	relay->caught_up = false;
+	relay->nranges = relay->nlocked = 0;
+	relay->due_read = PG_INT64_MIN + 1;
+	relay->next_due = 0;
+	relay->fetch_wanted = true;
+	pg_atomic_write_u32(&relay->slot->pending_approximate, 1);
 }

@@ -21,6 +21,9 @@
 #include "backoff.h"
 #include "guc.h"
 
+/* AMQP 0-9-1 section 1.1: somebody at the broker ended the connection. */
+#define AMQP_REPLY_CONNECTION_FORCED 320
+
 static void take_event(Relay *relay, const BrokerEvent *event);
 static OutboxRow *row_of_event(Relay *relay, const BrokerEvent *event);
 static void off_the_wire(Relay *relay, OutboxRow *row);
@@ -70,7 +73,7 @@ take_event(Relay *relay, const BrokerEvent *event)
 			relay->unblocked_at = GetCurrentTimestamp();
 			break;
 		case BROKER_EVENT_LOST:
-			relay_lost(relay, event->text);
+			relay_lost(relay, event->text, event->code);
 			break;
 	}
 }
@@ -90,8 +93,9 @@ off_the_wire(Relay *relay, OutboxRow *row)
 {
 	relay->on_wire--;
 	row->lane->on_wire--;
-	row->lane->wire_bytes -= row->body_len;
+	row->lane->wire_bytes -= row->size;
 	row->lane->last_progress = relay->now;
+	relay->last_outcome = relay->now;
 	if (row->channel != BROKER_CHANNEL_MAIN)
 		relay->probes[row->channel - BROKER_CHANNEL_PROBE] = NULL;
 	lane_mark_ready(relay->lanes, row->lane);
@@ -103,7 +107,11 @@ confirmed(Relay *relay, OutboxRow *row)
 	Lane *lane = row->lane;
 	TimestampTz from = Max(row->created_at, row->not_before);
 
-	lane->suspect = false;
+	/* An earlier row of the lane has failed while this one was on the wire. */
+	if (lane->held && !lane->slow && row->id > lane->held_row)
+		pg_atomic_fetch_add_u64(&relay->slot->overtaken, 1);
+	else
+		lane->suspect = false;
 	lane->slow = false;
 	lane->slow_count = 0;
 	relay_prove_exchange(relay, row->exchange);
@@ -141,20 +149,17 @@ relay_fail_row(Relay *relay, OutboxRow *row, const char *failure)
 	Lane *lane = row->lane;
 
 	pg_atomic_fetch_add_u64(&relay->slot->failed, 1);
-	/* Whatever of a pipelined lane is on the wire now has overtaken this row. */
-	if (lane->on_wire > 0 && lane->kind != LANE_ORDERING_KEY)
-		pg_atomic_fetch_add_u64(&relay->slot->overtaken, lane->on_wire);
-
 	row->attempts++;
 	row->failure = MemoryContextStrdup(relay->context, failure);
 	row->state = ROW_FAILED;
 	dlist_push_tail(&relay->failed, &row->node);
-	relay->nfailed++;
+	if (relay->nfailed++ == 0)
+		relay->oldest_failed = relay->now;
 	lane->nfailed++;
 	acemq_slot_set_error(relay->slot, failure);
 
 	lane->suspect = true;
-	lane_hold(relay->lanes, lane, row->id, PG_INT64_MAX);
+	lane_hold(relay->lanes, lane, row, PG_INT64_MAX);
 	relay_give_back(relay, lane);
 }
 
@@ -169,6 +174,8 @@ channel_closed(Relay *relay, const BrokerEvent *event)
 	    MemoryContextStrdup(relay->context, psprintf("channel closed by the broker: %s", event->text));
 	if (event->channel == BROKER_CHANNEL_MAIN)
 	{
+		/* What was good may be good no more: each exchange has to show it again before it shares a channel. */
+		relay_forget_proven(relay);
 		ereport(LOG, (errmsg("acemq: %s", relay->probe_failure),
 		              errdetail("The messages in flight are sent again one by one to find the cause.")));
 		acemq_slot_set_error(relay->slot, relay->probe_failure);
@@ -196,14 +203,30 @@ put_back(Relay *relay, OutboxRow *row)
 }
 
 /*
+ * The broker ends a connection with a reply code of its own for what it takes
+ * for our fault.  An operator's order (320) is not, and a connection that just
+ * breaks says nothing about a message.
+ */
+static bool
+is_our_fault(int code)
+{
+	return code >= 400 && code != AMQP_REPLY_CONNECTION_FORCED;
+}
+
+/*
  * Every row on the wire may be in the broker or not: it goes out again, and
  * cannot be cancelled.  All rows are given back to the table, so that nothing
  * is held in memory while there is no broker.  Without a reason it is we who
  * hang up, politely.
+ *
+ * If a message may have been the cause, those on the wire go out alone from
+ * now on; one that was alone is the cause, and is charged for it.
  */
 void
-relay_lost(Relay *relay, const char *reason)
+relay_lost(Relay *relay, const char *reason, int code)
 {
+	bool blame = is_our_fault(code);
+	bool was_alone = relay->on_wire == 1;
 	dlist_iter iter;
 
 	dlist_foreach (iter, &relay->all)
@@ -213,6 +236,16 @@ relay_lost(Relay *relay, const char *reason)
 		if (row->state != ROW_ON_WIRE)
 			continue;
 		off_the_wire(relay, row);
+		if (blame && !row->alone)
+		{
+			row->alone = true;
+			relay->nalone++;
+		}
+		if (blame && was_alone)
+		{
+			relay_fail_row(relay, row, reason);
+			break; /* it was the only one, and its lane has given rows back */
+		}
 		put_back(relay, row);
 	}
 	relay_give_back(relay, NULL);
@@ -246,9 +279,9 @@ relay_check_confirm_timeout(Relay *relay)
 			continue;
 		lane->slow = true;
 		lane->slow_count = Min(lane->slow_count + 1, 30);
-		lane_hold(relay->lanes, lane, row->id,
+		lane_hold(relay->lanes, lane, row,
 		          relay->now + backoff_delay_ms(lane->slow_count, acemq_retry_delay, acemq_retry_delay_max) * 1000);
 	}
 	if (expired)
-		relay_lost(relay, "no confirm within acemq.confirm_timeout");
+		relay_lost(relay, "no confirm within acemq.confirm_timeout", 0);
 }

@@ -28,6 +28,8 @@
 
 /* Rows one lane sends before the next one has its turn. */
 #define LANE_BURST 64
+/* Without an outcome for so long, the wire has stalled. */
+#define WIRE_STALLED_MS 250
 
 typedef enum SendResult
 {
@@ -38,12 +40,14 @@ typedef enum SendResult
 } SendResult;
 
 static SendResult send_next(Relay *relay, Lane *lane);
+static bool may_go_now(Relay *relay, Lane *lane, const OutboxRow *row);
+static bool wire_moves(Relay *relay);
+static void prefer_alone_rows(Relay *relay);
 static SendResult send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel);
 static bool window_is_full(Relay *relay);
 static int lane_window(const Lane *lane);
 static Size lane_window_bytes(void);
-static bool needs_probe(Relay *relay, const Lane *lane, const OutboxRow *row);
-static int free_probe_channel(Relay *relay);
+static int free_probe_channel(Relay *relay, const OutboxRow *row);
 static void build_message(const OutboxRow *row, WireTable *headers, char *expiration, BrokerMessage *message);
 
 void
@@ -56,6 +60,11 @@ relay_publish(Relay *relay)
 	relay->waits_for_standby = false;
 	if (link_conn(relay->link) == NULL || broker_is_blocked(link_conn(relay->link)))
 		return;
+	if (relay->draining && relay->on_wire > 0 && wire_moves(relay))
+		return;
+	relay->draining = false;
+	if (relay->nalone > 0)
+		prefer_alone_rows(relay);
 
 	broker_cork(link_conn(relay->link));
 	while (progress && !stop && !dlist_is_empty(&relay->lanes->ready))
@@ -96,22 +105,69 @@ send_next(Relay *relay, Lane *lane)
 		return SEND_STOP;
 
 	row = dlist_head_element(OutboxRow, node, &lane->waiting);
-	if (lane->on_wire > 0 && lane->wire_bytes + row->body_len > lane_window_bytes())
+	if (lane->on_wire > 0 && lane->wire_bytes + row->size > lane_window_bytes())
 		return SEND_LANE_WAITS;
 	if (row->durable_at > relay->confirmed_upto)
 	{
 		relay->waits_for_standby = true;
 		return SEND_NOT_YET;
 	}
-	if (needs_probe(relay, lane, row))
+	if (!may_go_now(relay, lane, row))
+		return SEND_STOP;
+	if (relay_needs_probe(relay, lane, row))
 	{
 		if (lane->on_wire > 0)
 			return SEND_LANE_WAITS;
-		channel = free_probe_channel(relay);
+		channel = free_probe_channel(relay, row);
 		if (channel < 0)
 			return SEND_NOT_YET;
 	}
 	return send_row(relay, lane, row, channel);
+}
+
+/* The broker answers: worth waiting for. */
+static bool
+wire_moves(Relay *relay)
+{
+	return relay->now - relay->last_outcome < WIRE_STALLED_MS * INT64CONST(1000);
+}
+
+/*
+ * Two kinds of rows need an empty wire.  While there are rows that may have
+ * ended a connection, every row goes alone: nothing is safe until the culprit
+ * is found.  A big one (larger than the whole budget) holds up the others while
+ * the wire empties, and goes all the same when the wire has stalled: the queue
+ * that does not confirm is not its fault.
+ */
+static bool
+may_go_now(Relay *relay, Lane *lane, const OutboxRow *row)
+{
+	if (relay->on_wire == 0)
+		return true;
+	if (relay->nalone > 0)
+		return false;
+	if (!row->was_big || !wire_moves(relay))
+		return true;
+	relay->draining = true;
+	dlist_move_head(&relay->lanes->ready, &lane->ready);
+	return false;
+}
+
+/* Rows that may have ended a connection go before all others. */
+static void
+prefer_alone_rows(Relay *relay)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &relay->lanes->ready)
+	{
+		Lane *lane = dlist_container(Lane, ready, iter.cur);
+
+		if (lane->nwaiting == 0 || !dlist_head_element(OutboxRow, node, &lane->waiting)->alone)
+			continue;
+		dlist_move_head(&relay->lanes->ready, &lane->ready);
+		return;
+	}
 }
 
 static SendResult
@@ -173,7 +229,7 @@ send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
 	row->channel = channel;
 	row->sent_at = relay->now;
 	lane->on_wire++;
-	lane->wire_bytes += row->body_len;
+	lane->wire_bytes += row->size;
 	relay->on_wire++;
 	if (lane->on_wire == 1)
 		lane->last_progress = relay->now;
@@ -207,19 +263,31 @@ lane_window_bytes(void)
 	return (Size) acemq_max_in_flight_bytes * 1024 / 8 * 7;
 }
 
-static bool
-needs_probe(Relay *relay, const Lane *lane, const OutboxRow *row)
+bool
+relay_needs_probe(Relay *relay, const Lane *lane, const OutboxRow *row)
 {
 	return row->suspect || lane->suspect || row->attempts > 0 || !relay_exchange_is_proven(relay, row->exchange);
 }
 
+/*
+ * An exchange that has not taken a message on this connection gets one probe
+ * channel: if it is not there at all, the lanes to it must not take all of
+ * them.
+ */
 static int
-free_probe_channel(Relay *relay)
+free_probe_channel(Relay *relay, const OutboxRow *row)
 {
+	bool proven = relay_exchange_is_proven(relay, row->exchange);
+	int found = -1;
+
 	for (int i = 0; i < RELAY_PROBES; i++)
+	{
 		if (relay->probes[i] == NULL)
-			return BROKER_CHANNEL_PROBE + i;
-	return -1;
+			found = BROKER_CHANNEL_PROBE + i;
+		else if (!proven && strcmp(relay->probes[i]->exchange, row->exchange) == 0)
+			return -1;
+	}
+	return found;
 }
 
 static void
@@ -301,9 +369,12 @@ void
 relay_prove_exchange(Relay *relay, const char *exchange)
 {
 	ProvenExchange key;
+	bool found;
 
 	if (exchange[0] == '\0')
 		return;
 	exchange_key(exchange, &key);
-	hash_search(relay->proven, &key, HASH_ENTER, NULL);
+	hash_search(relay->proven, &key, HASH_ENTER, &found);
+	if (!found)
+		lanes_resume_probes(relay->lanes, RELAY_PROBE_ROWS); /* some of them may have waited for this */
 }

@@ -44,6 +44,7 @@ typedef struct DatabaseTurn
 	int count;
 	bool *failures_written; /* in list order */
 	XLogRecPtr horizon;
+	bool start_over; /* the table is not the one we know */
 } DatabaseTurn;
 
 static void do_database_turn(void *arg);
@@ -74,16 +75,22 @@ is_last_attempt(const OutboxRow *row)
 bool
 relay_settle_is_due(Relay *relay)
 {
-	if (relay->nconfirmed == 0)
-		return false;
-	return relay->nconfirmed >= Min(SETTLE_BATCH_MAX, Max(1, acemq_max_in_flight / 4)) ||
-	       relay->now - relay->oldest_confirmed >= SETTLE_DELAY_MS * INT64CONST(1000);
+	TimestampTz due_at = relay_settle_due_at(relay);
+
+	return (due_at != 0 && due_at <= relay->now) ||
+	       relay->nconfirmed >= Min(SETTLE_BATCH_MAX, Max(1, acemq_max_in_flight / 4));
 }
 
 TimestampTz
 relay_settle_due_at(Relay *relay)
 {
-	return relay->nconfirmed == 0 ? 0 : relay->oldest_confirmed + SETTLE_DELAY_MS * INT64CONST(1000);
+	TimestampTz oldest = 0;
+
+	if (relay->nconfirmed > 0)
+		oldest = relay->oldest_confirmed;
+	if (relay->nfailed > 0)
+		oldest = oldest == 0 ? relay->oldest_failed : Min(oldest, relay->oldest_failed);
+	return oldest == 0 ? 0 : oldest + SETTLE_DELAY_MS * INT64CONST(1000);
 }
 
 void
@@ -93,7 +100,7 @@ relay_database_turn(Relay *relay)
 	MemoryContext caller = MemoryContextSwitchTo(relay->turn_context);
 	DbResult result;
 
-	turn.settle = relay_settle_is_due(relay);
+	turn.settle = relay->nconfirmed > 0 && relay_settle_is_due(relay);
 	turn.fetch = relay_may_fetch(relay);
 	turn.upkeep = relay->now >= relay->upkeep_at;
 	collect_confirmed(&turn);
@@ -101,7 +108,9 @@ relay_database_turn(Relay *relay)
 	result = db_run(do_database_turn, &turn, "acemq: settling and reading rows");
 	end_fetch(relay);
 	relay->db_skipped = result != DB_DONE;
-	if (result == DB_DONE)
+	if (result == DB_DONE && turn.start_over)
+		relay_start_over(relay);
+	else if (result == DB_DONE)
 	{
 		release_settled(&turn);
 		release_failed(&turn);
@@ -116,7 +125,8 @@ relay_database_turn(Relay *relay)
 		if (result == DB_GONE)
 			pg_atomic_write_u32(&relay->slot->leave, 1);
 	}
-	note_durability(relay, turn.horizon);
+	if (!turn.start_over)
+		note_durability(relay, turn.horizon);
 	MemoryContextSwitchTo(caller);
 }
 
@@ -125,10 +135,16 @@ do_database_turn(void *arg)
 {
 	DatabaseTurn *turn = arg;
 	Relay *relay = turn->relay;
+	Oid file;
 
 	relay->fence = store_fence();
 	relay->fence_known = true;
 	relay->fence_read_at = relay->now;
+	file = store_table_file();
+	turn->start_over = relay->table_file != InvalidOid && file != relay->table_file;
+	relay->table_file = file;
+	if (turn->start_over)
+		return;
 	if (turn->settle)
 		store_settle(turn->ids, turn->count, turn->done);
 	write_failures(turn);
@@ -247,17 +263,21 @@ after_failure(Relay *relay, OutboxRow *row, bool retire)
 		pg_atomic_fetch_add_u64(&relay->slot->retired, 1);
 		pg_atomic_fetch_sub_u64(&relay->slot->pending, 1);
 		if (lane->held_row == row->id || lane->held_until == PG_INT64_MAX)
-			lane_hold(relay->lanes, lane, row->id, relay->now);
+			lane_hold(relay->lanes, lane, row, relay->now);
 	}
 	else
 	{
 		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
 		if (lane->held_until == PG_INT64_MAX || row->id <= lane->held_row)
-			lane_hold(relay->lanes, lane, row->id, again);
+			lane_hold(relay->lanes, lane, row, again);
 	}
 	lane->nfailed--;
 	pfree(row->failure);
-	relay_forget_row(relay, row);
+	row->failure = NULL;
+	if (row->alone && !retire)
+		relay_set_aside(relay, row); /* it goes alone the next time too */
+	else
+		relay_forget_row(relay, row);
 }
 
 /* ---- the end of a turn ---- */

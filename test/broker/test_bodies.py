@@ -51,3 +51,30 @@ def test_default_exchange(db):
     message = db.vhost.get(queue)
     assert (message.exchange, message.routing_key) == ("", "inbox")
     assert message.headers["x-acemq-type"] == "inbox"
+
+
+def test_large_body_beside_a_hanging_queue(db, broker, queue):
+    """A body larger than the budget waits for an empty wire only as long as the wire moves, and stops nobody else."""
+    stuck = db.vhost.declare("stuck", exchange="stuck", binding="#")
+    db.sql("SELECT acemq.outbox_add('stuck', 'k', '0')")
+    db.vhost.get(stuck)
+    with broker.suspended_queue(db.vhost, stuck):
+        db.sql("SELECT acemq.outbox_add('stuck', 'k', '1')")
+        for body in ("1", "x" * 12000000, "3"):
+            db.sql("SELECT acemq.outbox_add('orders', 'k', convert_to(%s, 'UTF8'))", (body,))
+        assert [len(db.vhost.get(queue, 15).body) for _ in range(3)] == [1, 12000000, 1]
+
+
+def test_memory_with_large_headers(db, queue):
+    """What headers take counts like what bodies take."""
+    (pid,) = db.cluster.backends("acemq worker", db.name)
+    db.sql("SELECT acemq.relay_pause()")
+    db.await_state("paused")
+    db.sql("SELECT acemq.outbox_add('orders', 'k', '1', headers => jsonb_build_object('h', repeat(n::text, 15000)))"
+           " FROM generate_series(1000, 2499) n")
+    db.sql("SELECT acemq.relay_resume()")
+    with db.vhost.collect(queue) as collector:
+        collector.wait(1500, 60)
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        (peak,) = [int(line.split()[1]) for line in status if line.startswith("VmHWM")]
+    assert peak < 100 * 1024, f"the worker had {peak} kB, shared memory included"

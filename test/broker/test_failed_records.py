@@ -209,3 +209,74 @@ def test_not_before(db):
     assert db.value("SELECT clock_timestamp() >= %s", (due,))
     db.sql("SELECT acemq.outbox_sweep()")
     assert db.vhost.drain(queue) == []
+
+
+def test_a_record_that_ends_the_connection(quick):
+    """
+    The broker answers a malformed direct reply-to address with an internal
+    error that ends the whole connection.  The record is found, and charged for it.
+    """
+    db, vhost = quick, quick.vhost
+    queue = vhost.declare("events", exchange="orders", binding="#")
+    with db.connect() as connection, connection.cursor() as cursor:
+        good = []
+        for n in range(100):
+            cursor.execute("SELECT acemq.outbox_add('orders', 'k', %s::text)", (str(n),))
+            good.append(cursor.fetchone()[0])
+        cursor.execute("SELECT acemq.outbox_add('', 'amq.rabbitmq.reply-to.!!!.k', '1')")
+        (bad,) = cursor.fetchone()
+    await_until(lambda: [row[0] for row in retired(db)] == [bad], 60, "the culprit is retired")
+    with vhost.collect(queue) as collector:
+        await_until(lambda: set(good) <= set(collector.ids), 30, "the others came")
+    assert set(collector.ids) == set(good)
+    assert "INTERNAL_ERROR" in retired(db)[0][2]
+    assert db.value("SELECT count(*) FROM acemq.outbox WHERE retired_at IS NULL") == 0
+    in_order([int(message.body) for message in collector.messages])
+
+
+def test_many_keys_to_a_deleted_exchange(db):
+    """An exchange that was there and is deleted: 300 keys to it leave room for the lane that is well."""
+    vhost = db.vhost
+    gone = vhost.declare("gone", exchange="gone", binding="#")
+    queue = vhost.declare("events", exchange="orders", binding="#")
+    add(db, "gone", "k", ordering_key="first")
+    assert len(vhost.drain(gone, 1)) == 1
+    with vhost.channel() as channel:
+        channel.exchange_delete("gone")
+    good = []
+    with vhost.collect(queue) as collector:
+        for n in range(300):
+            add(db, "gone", "k", ordering_key=f"key-{n}")
+            good += [row[0] for row in db.sql("SELECT acemq.outbox_add('orders', 'k', '1') FROM generate_series(1, 20)")]
+        await_until(lambda: set(good) <= set(collector.ids), 20, "the good lane is through")
+    assert db.value("SELECT count(*) FROM acemq.outbox WHERE exchange = 'orders' AND attempts > 0") == 0
+
+
+def test_truncate_restart_identity(db, broker):
+    """Ids that are handed out again belong to other messages: what the broker says of the old ones is not believed."""
+    queue = db.vhost.declare("events", exchange="orders", binding="#")
+    add(db, "orders", "k", "0")
+    db.vhost.drain(queue, 1)
+    with broker.suspended_queue(db.vhost, queue):
+        old = {add(db, "orders", "k", str(n)) for n in range(5)}
+        await_until(lambda: db.status()["in_flight"] == 5, 10, "five are on the wire")
+        db.sql("TRUNCATE acemq.outbox RESTART IDENTITY")
+        new = {add(db, "orders", "k", str(n)) for n in range(10, 15)}
+    with db.vhost.collect(queue) as collector:
+        await_until(lambda: new <= set(collector.ids), 30, "the new messages came")
+    assert set(collector.ids) <= old | new
+    await_until(lambda: db.value("SELECT count(*) FROM acemq.outbox") == 0, 10, "the outbox is empty")
+
+
+def test_rewritten_under_load(db):
+    """VACUUM FULL, CLUSTER and an added column between batches: nothing is lost."""
+    queue = db.vhost.declare("events", exchange="orders", binding="#")
+    sent = set()
+    for statement in ("VACUUM FULL acemq.outbox", "CLUSTER acemq.outbox USING outbox_pkey",
+                      "ALTER TABLE acemq.outbox ADD COLUMN note text DEFAULT clock_timestamp()::text",
+                      "REINDEX TABLE acemq.outbox"):
+        sent |= {row[0] for row in db.sql("SELECT acemq.outbox_add('orders', 'k', '1') FROM generate_series(1, 2000)")}
+        db.sql(statement)
+    with db.vhost.collect(queue) as collector:
+        await_until(lambda: sent <= set(collector.ids), 60, "every message came")
+    assert set(collector.ids) == sent
