@@ -44,6 +44,7 @@ struct Link
 	int next_endpoint;
 	BrokerConn *conn;
 	TimestampTz next_try_at;
+	TimestampTz tried_at;
 	int failures; /* in a row */
 	TimestampTz logged_at;
 	char *configured; /* what the connection depends on, as one string */
@@ -104,11 +105,12 @@ read_endpoints(Link *link)
 	link->next_try_at = 0;
 	link->failures = 0;
 	link->logged_at = 0;
-	pg_atomic_write_u32(&link->slot->login_refused_last, 0);
+	pg_atomic_write_u32(&link->slot->connect_problem, ACEMQ_CONNECT_FINE);
 	if (link->nendpoints < 0)
 	{
 		link->nendpoints = 0;
-		acemq_slot_set_error(link->slot, problem);
+		pg_atomic_write_u32(&link->slot->connect_problem, ACEMQ_CONNECT_MISCONFIGURED);
+		acemq_slot_set_connection_error(link->slot, psprintf("acemq.url: %s", problem));
 	}
 	if (link->nendpoints == 0)
 		acemq_slot_set_broker(link->slot, "");
@@ -144,6 +146,16 @@ link_reread_settings(Link *link)
 		link->next_try_at = 0;
 }
 
+/* From the first endpoint's turn on: a list of several is tried once through before a refusal counts. */
+void
+link_try_now(Link *link)
+{
+	if (link->conn != NULL)
+		return;
+	link->next_try_at = Min(link->next_try_at, link->tried_at + RETRY_MAX_MS * INT64CONST(1000));
+	link->failures = 0;
+}
+
 BrokerConn *
 link_conn(Link *link)
 {
@@ -176,7 +188,7 @@ link_ensure(Link *link, TimestampTz now)
 	require_no_transaction("connecting to the broker");
 	endpoint = link->endpoints[link->next_endpoint];
 	link->next_endpoint = (link->next_endpoint + 1) % link->nendpoints;
-	started = GetCurrentTimestamp();
+	started = link->tried_at = GetCurrentTimestamp();
 
 	if (acemq_password_file && acemq_password_file[0] != '\0')
 	{
@@ -259,6 +271,21 @@ read_password_file(char *buffer, Size size, BrokerError *error)
 	return true;
 }
 
+static AcemqConnectProblem
+connect_problem(const BrokerError *error)
+{
+	switch (error->kind)
+	{
+		case BROKER_LOGIN_REFUSED:
+			return ACEMQ_CONNECT_LOGIN_REFUSED;
+		case BROKER_MISCONFIGURED:
+			return ACEMQ_CONNECT_MISCONFIGURED;
+		case BROKER_UNREACHABLE:
+			break;
+	}
+	return ACEMQ_CONNECT_UNREACHABLE;
+}
+
 static void
 note_failure(Link *link, const BrokerError *error, int64 took_ms)
 {
@@ -278,10 +305,12 @@ note_failure(Link *link, const BrokerError *error, int64 took_ms)
 		delay_ms = Min(delay_ms, RETRY_FIRST_MS);
 	link->next_try_at = now + delay_ms * 1000;
 
-	if (error->kind == BROKER_LOGIN_REFUSED)
+	/* Text first: whoever sees the counter grow shows it. */
+	acemq_slot_set_connection_error(link->slot, error->text);
+	pg_atomic_write_u32(&link->slot->connect_problem, connect_problem(error));
+	if (error->kind == BROKER_LOGIN_REFUSED && link->failures >= link->nendpoints)
 		pg_atomic_fetch_add_u64(&link->slot->login_refused, 1);
-	pg_atomic_write_u32(&link->slot->login_refused_last, error->kind == BROKER_LOGIN_REFUSED);
-	acemq_slot_set_error(link->slot, error->text);
+	ConditionVariableBroadcast(&link->slot->progress);
 	if (link->logged_at == 0 || now - link->logged_at >= LOG_AGAIN_MS * INT64CONST(1000))
 	{
 		ereport(LOG, (errmsg("acemq: %s", error->text)));
@@ -301,7 +330,7 @@ note_connected(Link *link, const BrokerEndpoint *endpoint)
 	ereport(LOG, (errmsg("acemq: connected to %s", text)));
 	acemq_slot_set_broker(link->slot, text);
 	pg_atomic_fetch_add_u64(&link->slot->reconnects, 1);
-	pg_atomic_write_u32(&link->slot->login_refused_last, 0);
+	pg_atomic_write_u32(&link->slot->connect_problem, ACEMQ_CONNECT_FINE);
 	link->failures = 0;
 	link->logged_at = 0;
 	/* The endpoint that works is tried first when the connection is lost. */
@@ -319,7 +348,7 @@ link_drop(Link *link, const char *reason, bool politely)
 	if (reason)
 	{
 		ereport(LOG, (errmsg("acemq: connection to the broker given up: %s", reason)));
-		acemq_slot_set_error(link->slot, reason);
+		acemq_slot_set_connection_error(link->slot, reason);
 	}
 	broker_disconnect(link->conn, politely);
 	link->conn = NULL;

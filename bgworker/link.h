@@ -36,6 +36,8 @@ extern void link_drop(Link *link, const char *reason, bool politely);
 /* After a reload: would a new connection be made differently?  Then drop the old one before rereading. */
 extern bool link_settings_changed(Link *link);
 extern void link_reread_settings(Link *link);
+/* Somebody waits for us: try to connect now, whatever the last try said, but not more often than about once a second. */
+extern void link_try_now(Link *link);
 
 extern void link_pump(Link *link);
 extern bool link_open_channel(Link *link, int channel);

@@ -67,6 +67,7 @@ relay_create(MemoryContext parent, AcemqSlot *slot)
 	relay->sweep_at = GetCurrentTimestamp() + SWEEP_EVERY_MS * INT64CONST(1000);
 	pg_atomic_write_u32(&slot->pending_approximate, 1);
 	pg_atomic_write_u64(&slot->in_flight, 0);
+	acemq_slot_note_settings(slot);
 	return relay;
 }
 
@@ -135,6 +136,8 @@ take_wake_up(Relay *relay)
 		if (!relay_may_run(relay))
 			relay->poll_at = Min(relay->poll_at, Max(relay->now, relay->fence_read_at + PAUSED_LOOK_MS * 1000));
 	}
+	if (pg_atomic_exchange_u32(&slot->retry_now, 0) != 0)
+		link_try_now(relay->link);
 
 	SpinLockAcquire(&slot->late_mutex);
 	nlate = slot->nlate;
@@ -262,8 +265,13 @@ void
 relay_config_changed(Relay *relay)
 {
 	if (link_settings_changed(relay->link) && link_conn(relay->link))
-		relay_lost(relay, "settings of the connection changed", 0);
+	{
+		/* Our own decision and no error: the log says it, status does not. */
+		ereport(LOG, (errmsg("acemq: connecting again, because settings of the connection have changed")));
+		relay_lost(relay, NULL, 0);
+	}
 	link_reread_settings(relay->link);
+	acemq_slot_note_settings(relay->slot);
 	relay->poll_at = 0;
 }
 

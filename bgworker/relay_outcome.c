@@ -66,7 +66,7 @@ take_event(Relay *relay, const BrokerEvent *event)
 			break;
 		case BROKER_EVENT_BLOCKED:
 			ereport(LOG, (errmsg("acemq: the broker has blocked publishing: %s", event->text)));
-			acemq_slot_set_error(relay->slot, event->text);
+			acemq_slot_set_connection_error(relay->slot, event->text);
 			break;
 		case BROKER_EVENT_UNBLOCKED:
 			ereport(LOG, (errmsg("acemq: the broker takes messages again")));

@@ -36,8 +36,11 @@ COMMENT ON FUNCTION acemq.outbox_cancel(text) IS
 -- many there were.  A lost connection is waited out.
 --
 --   22023   timeout is negative, infinite or over 100 years
+-- It asks the worker to try to connect now if it is not connected, and a change of what
+-- keeps it from relaying, committed or reloaded just before the call, has 3 s to arrive there.
+--
 --   AQ003   no relay runs: library not preloaded, standby, paused, fenced, no URL, no worker for 5 s
---   AQ004   the broker refused the login, or not everything was sent in time
+--   AQ004   the broker refuses the login, or not everything was sent in time
 --   AQ005   a message it waits for has failed; the error says why
 CREATE FUNCTION acemq.outbox_sweep(timeout interval DEFAULT '10 s') RETURNS bigint
     LANGUAGE c VOLATILE PARALLEL UNSAFE

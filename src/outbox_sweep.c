@@ -3,11 +3,13 @@
  *		acemq.outbox_sweep(): wake the relay and wait until everything that was
  *		committed and due is sent.
  *
- * May depend on: shmem.h, guc.h, slot_text.h, sql_args.h, waited_rows.h.
+ * May depend on: as_owner.h, identity.h, shmem.h, slot_text.h, sql_args.h, waited_rows.h.
  */
 #include "postgres.h"
 
-#include "guc.h"
+#include "as_owner.h"
+#include "identity.h"
+#include "saved_plan.h"
 #include "shmem.h"
 #include "slot_text.h"
 #include "sql_args.h"
@@ -24,29 +26,38 @@ PG_FUNCTION_INFO_V1(acemq_outbox_sweep);
 /* A worker that was killed is back within two seconds; without one for so long, none is coming. */
 #define NO_WORKER_GRACE_MS 5000
 
+/* Between a change and the worker's following it: it has to be woken, and may be in the middle of a connect. */
+#define FOLLOW_GRACE_MS 3000
+
+/* Counting what is left for the error message must not take long either. */
+#define COUNT_LEFT_MAX 100000
+
 /* Longest sleep: a state that changes without a broadcast, a slot that gets another owner. */
 #define SLEEP_MAX_MS 500
 
 /* Reading the table may take at most one part in so many of our time: the relay reads it too. */
 #define REST_FACTOR 4
 
+typedef struct Obstacle
+{
+	const char *detail;
+	const char *hint;
+} Obstacle;
+
 typedef struct Sweep
 {
 	WaitedRows *rows;
 	TimestampTz deadline;
 	TimestampTz worker_seen;
-	AcemqSlot *slot; /* the one the two counters below are of */
+	TimestampTz no_obstacle; /* when the worker was last seen able to relay */
+	bool obstacle;           /* it is not now */
+	AcemqSlot *slot;         /* the one the two counters below are of */
 	uint64 failed;
 	uint64 login_refused;
+	int refusals;       /* of logins that began after we came */
 	int64 last_look_us; /* what the last look at the table cost */
 	MemoryContext look_context;
 } Sweep;
-
-static char *
-slot_error(AcemqSlot *slot)
-{
-	return slot ? slot_texts(slot).last_error : "";
-}
 
 static void
 no_relay(const char *detail, const char *hint)
@@ -65,33 +76,80 @@ check_server(void)
 		no_relay("This server is a standby.", "Call the function on the primary.");
 }
 
-static void
-check_state(AcemqSlot *slot)
+/* Why the worker does not relay, as far as its state and its settings tell; NULL: it does, or tries to. */
+static const Obstacle *
+obstacle_of(AcemqSlot *slot)
 {
+	static const Obstacle off = {"acemq.relay is off in the worker of this database.",
+	                             "Turn acemq.relay on; if that is a setting of the database, call "
+	                             "acemq.worker_restart() afterwards."};
+	static const Obstacle paused = {"Relaying is paused.", "Call acemq.relay_resume()."};
+	static const Obstacle fenced = {"This database is a copy of another one, so its relay is fenced.",
+	                                "Call acemq.relay_resume() if this copy may send messages."};
+	static const Obstacle restart = {"The library and the extension are of different versions.",
+	                                 "Update the extension with ALTER EXTENSION, or restart the server."};
+	static const Obstacle no_url = {"The worker of this database has no broker URL.",
+	                                "Set acemq.url; if that is a setting of the database, call "
+	                                "acemq.worker_restart() afterwards."};
+	uint32 settings = pg_atomic_read_u32(&slot->worker_settings);
+	bool settings_known = (settings & ACEMQ_WORKER_READ_SETTINGS) != 0;
+
 	switch ((AcemqState) pg_atomic_read_u32(&slot->state))
 	{
 		case ACEMQ_STATE_PAUSED:
-			no_relay("Relaying is paused, or acemq.relay is off.",
-			         "Call acemq.relay_resume(), or turn acemq.relay on.");
-			break;
+			return settings_known && (settings & ACEMQ_WORKER_RELAY_ON) == 0 ? &off : &paused;
 		case ACEMQ_STATE_FENCED:
-			no_relay("This database is a copy of another one, so its relay is fenced.",
-			         "Call acemq.relay_resume() if this copy may send messages.");
-			break;
+			return &fenced;
 		case ACEMQ_STATE_NEEDS_RESTART:
-			no_relay("The library and the extension are of different versions.",
-			         "Update the extension with ALTER EXTENSION, or restart the server.");
-			break;
+			return &restart;
 		case ACEMQ_STATE_STARTING:
 		case ACEMQ_STATE_DISCONNECTED:
-			if (acemq_url == NULL || acemq_url[0] == '\0')
-				no_relay("No broker URL is set.", "Set acemq.url.");
-			break;
+			return settings_known && (settings & ACEMQ_WORKER_HAS_URL) == 0 ? &no_url : NULL;
 		case ACEMQ_STATE_RELAYING:
 		case ACEMQ_STATE_IDLE:
 		case ACEMQ_STATE_BLOCKED:
 			break;
 	}
+	return NULL;
+}
+
+/* Paused or fenced also says the table, as committed: then there is nothing for the worker to follow. */
+static bool
+table_agrees(AcemqSlot *slot)
+{
+	AcemqState state = (AcemqState) pg_atomic_read_u32(&slot->state);
+	Identity identity;
+	AsOwner save;
+
+	if (state != ACEMQ_STATE_PAUSED && state != ACEMQ_STATE_FENCED)
+		return false;
+	as_owner_begin(&save);
+	SPI_connect();
+	identity = identity_read();
+	SPI_finish();
+	as_owner_end(&save);
+	return state == ACEMQ_STATE_FENCED ? identity.fenced : identity.paused;
+}
+
+/* A worker that has not yet followed a change gets a few seconds, but no more than the caller has. */
+static void
+check_state(Sweep *sweep, AcemqSlot *slot, TimestampTz now)
+{
+	const Obstacle *obstacle = obstacle_of(slot);
+
+	sweep->obstacle = obstacle != NULL;
+	if (obstacle == NULL)
+		sweep->no_obstacle = now;
+	else if (now >= sweep->deadline || TimestampDifferenceExceeds(sweep->no_obstacle, now, FOLLOW_GRACE_MS) ||
+	         table_agrees(slot))
+		no_relay(obstacle->detail, obstacle->hint);
+}
+
+static void
+try_now(AcemqSlot *slot)
+{
+	pg_atomic_write_u32(&slot->retry_now, 1);
+	acemq_wake_worker(slot);
 }
 
 /*
@@ -110,28 +168,48 @@ check_relay(Sweep *sweep)
 		sweep->failed = slot ? pg_atomic_read_u64(&slot->failed) + (sweep->rows ? 1 : 0) : 0;
 		sweep->slot = slot;
 		sweep->login_refused = slot ? pg_atomic_read_u64(&slot->login_refused) : 0;
+		sweep->refusals = 0;
+		if (slot != NULL)
+			try_now(slot);
 	}
 	if (slot != NULL && slot->worker_pid != 0)
 	{
 		sweep->worker_seen = now;
-		check_state(slot);
+		check_state(sweep, slot, now);
 		return;
 	}
 	if (TimestampDifferenceExceeds(sweep->worker_seen, now, NO_WORKER_GRACE_MS))
 		no_relay("No worker serves this database.", "See acemq.doctor() and the server's log for the reason.");
 }
 
-/* One that was refused before we came counts too: the worker waits long before it tries again. */
+/*
+ * We have asked the worker to try again: what was mended before the call must
+ * count.  It takes that request before it tries, so a refusal that is counted while the
+ * request is still there is of an older try.  And the try may have begun a moment
+ * before the worker heard of a change of settings, so it takes two.
+ */
 static void
 check_login(Sweep *sweep)
 {
 	AcemqSlot *slot = sweep->slot;
+	uint64 refused;
 
-	if (slot != NULL && (pg_atomic_read_u64(&slot->login_refused) != sweep->login_refused ||
-	                     pg_atomic_read_u32(&slot->login_refused_last) != 0))
+	if (slot == NULL)
+		return;
+	refused = pg_atomic_read_u64(&slot->login_refused);
+	pg_read_barrier();
+	if (refused == sweep->login_refused)
+		return;
+	sweep->login_refused = refused;
+	if (pg_atomic_read_u32(&slot->retry_now) != 0)
+		return;
+	if (++sweep->refusals > 1)
 		ereport(ERROR,
 		        (errcode(ERRCODE_ACEMQ_BROKER_UNAVAILABLE), errmsg("the broker refused the login"),
-		         errdetail_internal("%s", slot_error(slot)), errhint("Correct acemq.url or acemq.password_file.")));
+		         errdetail_internal("%s", slot_texts(slot).connection_error),
+		         errhint("Correct acemq.url or acemq.password_file; if acemq.url is a setting of the database, call "
+		                 "acemq.worker_restart() afterwards.")));
+	try_now(slot);
 }
 
 static void
@@ -144,19 +222,32 @@ message_failed(Sweep *sweep)
 	                        "acemq.outbox_pending and acemq.outbox_retired.")));
 }
 
+/* The connection's error explains a missing connection, and nothing else does. */
+static char *
+what_the_relay_does(AcemqSlot *slot)
+{
+	AcemqState state = slot ? (AcemqState) pg_atomic_read_u32(&slot->state) : ACEMQ_STATE_STARTING;
+	SlotTexts texts;
+
+	if (state != ACEMQ_STATE_DISCONNECTED && state != ACEMQ_STATE_BLOCKED)
+		return psprintf("The relay is in state \"%s\".", acemq_state_name(state));
+	texts = slot_texts(slot);
+	if (texts.connection_error_at == 0)
+		return psprintf("The relay is in state \"%s\".", acemq_state_name(state));
+	return psprintf("The relay is in state \"%s\": %s", acemq_state_name(state), texts.connection_error);
+}
+
 static void
 timed_out(Sweep *sweep)
 {
-	AcemqSlot *slot = sweep->slot;
-	const char *state = slot ? acemq_state_name((AcemqState) pg_atomic_read_u32(&slot->state)) : "starting";
-	char *error = slot_error(slot);
+	int64 left = waited_rows_count_left(sweep->rows, COUNT_LEFT_MAX);
 
 	ereport(ERROR, (errcode(ERRCODE_ACEMQ_BROKER_UNAVAILABLE),
-	                errmsg("not everything was sent in time: up to %lld of %lld messages are waiting",
-	                       (long long) waited_rows_left(sweep->rows), (long long) waited_rows_count(sweep->rows)),
-	                error[0] != '\0' ? errdetail("The relay is in state \"%s\"; its last error was: %s", state, error)
-	                                 : errdetail("The relay is in state \"%s\".", state),
-	                errhint("The messages stay in the outbox and are sent when the broker takes them.")));
+	                errmsg("not everything was sent in time: %s%lld of %lld messages left",
+	                       left > COUNT_LEFT_MAX ? "more than " : "", (long long) Min(left, COUNT_LEFT_MAX),
+	                       (long long) waited_rows_count(sweep->rows)),
+	                errdetail_internal("%s", what_the_relay_does(sweep->slot)),
+	                errhint("They stay in the outbox and are sent when the broker takes them.")));
 }
 
 /* Are they gone?  Every row is looked at only if some row has failed since the last time. */
@@ -219,7 +310,8 @@ wait_until_sent(Sweep *sweep)
 		TimestampTz now;
 
 		check_relay(sweep);
-		if (look_at_rows(sweep))
+		/* Nothing to wait for is no success where nothing would be sent. */
+		if (look_at_rows(sweep) && (waited_rows_count(sweep->rows) > 0 || !sweep->obstacle))
 			break;
 		check_login(sweep);
 		now = GetCurrentTimestamp();
@@ -238,7 +330,7 @@ acemq_outbox_sweep(PG_FUNCTION_ARGS)
 	Sweep sweep = {0};
 
 	sweep.deadline = TimestampTzPlusMilliseconds(now, timeout_ms);
-	sweep.worker_seen = now;
+	sweep.worker_seen = sweep.no_obstacle = now;
 	sweep.look_context = AllocSetContextCreate(CurrentMemoryContext, "acemq sweep", ALLOCSET_SMALL_SIZES);
 
 	/* Counters first, rows afterwards: what fails in between is seen as a change. */
@@ -246,7 +338,7 @@ acemq_outbox_sweep(PG_FUNCTION_ARGS)
 	check_relay(&sweep);
 	sweep.rows = waited_rows_collect();
 	if (sweep.slot != NULL)
-		acemq_wake_worker(sweep.slot);
+		try_now(sweep.slot);
 	wait_until_sent(&sweep);
 	PG_RETURN_INT64(waited_rows_count(sweep.rows));
 }

@@ -12,6 +12,7 @@
 
 #include "guc.h"
 
+#include "common/hashfn.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
@@ -129,15 +130,18 @@ acemq_slot_reset(AcemqSlot *slot)
 	pg_atomic_init_u32(&slot->fetch_epoch, 0);
 	pg_atomic_init_u32(&slot->state, ACEMQ_STATE_STARTING);
 	pg_atomic_init_u32(&slot->pending_approximate, 1);
-	pg_atomic_init_u32(&slot->login_refused_last, 0);
+	pg_atomic_init_u32(&slot->retry_now, 0);
+	pg_atomic_init_u32(&slot->connect_problem, ACEMQ_CONNECT_FINE);
+	pg_atomic_init_u32(&slot->worker_settings, 0);
+	pg_atomic_init_u32(&slot->worker_url_hash, 0);
 
 	SpinLockAcquire(&slot->late_mutex);
 	slot->nlate = 0;
 	SpinLockRelease(&slot->late_mutex);
 
 	LWLockAcquire(&slot->text_lock, LW_EXCLUSIVE);
-	slot->broker[0] = slot->last_error[0] = slot->held_by[0] = '\0';
-	slot->last_error_at = 0;
+	slot->broker[0] = slot->last_error[0] = slot->connection_error[0] = slot->held_by[0] = '\0';
+	slot->last_error_at = slot->connection_error_at = 0;
 	LWLockRelease(&slot->text_lock);
 }
 
@@ -238,10 +242,38 @@ acemq_slot_set_state(AcemqSlot *slot, AcemqState state)
 	ConditionVariableBroadcast(&slot->progress);
 }
 
+uint32
+acemq_url_hash(void)
+{
+	const char *url = acemq_url ? acemq_url : "";
+
+	return hash_bytes((const unsigned char *) url, (int) strlen(url));
+}
+
+void
+acemq_slot_note_settings(AcemqSlot *slot)
+{
+	uint32 settings = ACEMQ_WORKER_READ_SETTINGS;
+
+	if (acemq_url != NULL && acemq_url[strspn(acemq_url, " \t\r\n")] != '\0')
+		settings |= ACEMQ_WORKER_HAS_URL;
+	if (acemq_relay)
+		settings |= ACEMQ_WORKER_RELAY_ON;
+	pg_atomic_write_u32(&slot->worker_url_hash, acemq_url_hash());
+	pg_atomic_write_u32(&slot->worker_settings, settings);
+	ConditionVariableBroadcast(&slot->progress);
+}
+
 void
 acemq_slot_set_error(AcemqSlot *slot, const char *text)
 {
 	set_text(slot, slot->last_error, sizeof(slot->last_error), text);
+}
+
+void
+acemq_slot_set_connection_error(AcemqSlot *slot, const char *text)
+{
+	set_text(slot, slot->connection_error, sizeof(slot->connection_error), text);
 }
 
 void
@@ -267,5 +299,7 @@ set_text(AcemqSlot *slot, char *field, Size size, const char *text)
 	field[len] = '\0';
 	if (field == slot->last_error)
 		slot->last_error_at = GetCurrentTimestamp();
+	else if (field == slot->connection_error)
+		slot->connection_error_at = GetCurrentTimestamp();
 	LWLockRelease(&slot->text_lock);
 }

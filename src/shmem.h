@@ -39,6 +39,20 @@ typedef enum AcemqState
 
 extern const char *acemq_state_name(AcemqState state);
 
+/* Why the last try to connect did not succeed. */
+typedef enum AcemqConnectProblem
+{
+	ACEMQ_CONNECT_FINE,          /* it did, or there was none yet */
+	ACEMQ_CONNECT_UNREACHABLE,   /* name, TCP, TLS, handshake, timeout */
+	ACEMQ_CONNECT_LOGIN_REFUSED, /* wrong credentials or virtual host */
+	ACEMQ_CONNECT_MISCONFIGURED  /* password file or TLS file cannot be used */
+} AcemqConnectProblem;
+
+/* Settings as the worker has them; a session may have others. */
+#define ACEMQ_WORKER_READ_SETTINGS 1 /* the bits below are known */
+#define ACEMQ_WORKER_HAS_URL       2
+#define ACEMQ_WORKER_RELAY_ON      4
+
 /* What the worker of a database found out there; the launcher acts on it when the worker has ended. */
 typedef enum AcemqFinding
 {
@@ -79,8 +93,9 @@ typedef struct AcemqSlot
 	pg_atomic_uint32 leave;
 
 	/* ---- from backends to the worker ---- */
-	pg_atomic_uint32 prepared; /* a transaction that added rows was prepared: whoever commits it cannot report them */
-	pg_atomic_uint32 wake;     /* set before the latch, cleared before the table is read */
+	pg_atomic_uint32 prepared;  /* a transaction that added rows was prepared: whoever commits it cannot report them */
+	pg_atomic_uint32 wake;      /* set before the latch, cleared before the table is read */
+	pg_atomic_uint32 retry_now; /* set before wake: try to connect soon, somebody may have mended what was wrong */
 
 	/*
 	 * Highest id the worker's forward scan may already have passed, or
@@ -119,20 +134,25 @@ typedef struct AcemqSlot
 	pg_atomic_uint64 returned;
 	pg_atomic_uint64 nacked;
 	pg_atomic_uint64 reconnects;
-	pg_atomic_uint64 overtaken;          /* rows that went out before an earlier, failed one of their lane */
-	pg_atomic_uint64 resent;             /* rows put on the wire again after a loss: possible duplicates */
-	pg_atomic_uint64 login_refused;      /* logins the broker refused: outbox_sweep raises when it grows */
-	pg_atomic_uint32 login_refused_last; /* 1: so ended the last try to connect, with these settings */
-	pg_atomic_uint64 skipped_turns;      /* turns skipped because a lock was not to be had at once */
-	pg_atomic_uint32 lag_half;           /* which half is being filled */
-	pg_atomic_uint64 lag_since;          /* TimestampTz the current half began */
+	pg_atomic_uint64 overtaken; /* rows that went out before an earlier, failed one of their lane */
+	pg_atomic_uint64 resent;    /* rows put on the wire again after a loss: possible duplicates */
+	pg_atomic_uint64
+	    login_refused; /* logins the broker refused when all of the list had their turn: see outbox_sweep */
+	pg_atomic_uint32 connect_problem; /* AcemqConnectProblem */
+	pg_atomic_uint32 worker_settings; /* ACEMQ_WORKER_... */
+	pg_atomic_uint32 worker_url_hash; /* acemq_url_hash() in the worker */
+	pg_atomic_uint64 skipped_turns;   /* turns skipped because a lock was not to be had at once */
+	pg_atomic_uint32 lag_half;        /* which half is being filled */
+	pg_atomic_uint64 lag_since;       /* TimestampTz the current half began */
 	pg_atomic_uint32 lag[2][ACEMQ_LAG_BUCKETS];
 
 	/* ---- texts; guarded by text_lock ---- */
 	LWLock text_lock;
-	char broker[256]; /* scheme://host:port/vhost, product and version; never a user or password */
-	char last_error[ACEMQ_ERROR_TEXT];
+	char broker[256];                  /* scheme://host:port/vhost, product and version; never a user or password */
+	char last_error[ACEMQ_ERROR_TEXT]; /* of a message or a channel */
 	TimestampTz last_error_at;
+	char connection_error[ACEMQ_ERROR_TEXT]; /* why there was no connection, or no publishing, the last time */
+	TimestampTz connection_error_at;
 	char held_by[256]; /* the longest held lane and why, for doctor() */
 } AcemqSlot;
 
@@ -199,9 +219,14 @@ extern bool acemq_is_held(Oid database);
 /* A process that ends releases its holds itself; this is for one that could not.  Launcher only. */
 extern void acemq_hold_drop_dead(void);
 
+/* From settings of this process.  A hash tells whether two processes have the same URL without showing it. */
+extern void acemq_slot_note_settings(AcemqSlot *slot);
+extern uint32 acemq_url_hash(void);
+
 /* Texts are cut to fit at a character boundary.  Called by the worker only. */
 extern void acemq_slot_set_state(AcemqSlot *slot, AcemqState state);
 extern void acemq_slot_set_error(AcemqSlot *slot, const char *text);
+extern void acemq_slot_set_connection_error(AcemqSlot *slot, const char *text);
 extern void acemq_slot_set_broker(AcemqSlot *slot, const char *text);
 extern void acemq_slot_set_held_by(AcemqSlot *slot, const char *text);
 

@@ -32,8 +32,16 @@ slot_texts(AcemqSlot *slot)
 	LWLockAcquire(&slot->text_lock, LW_SHARED);
 	texts.broker = to_server(slot->broker);
 	texts.last_error = to_server(slot->last_error);
-	texts.held_by = to_server(slot->held_by);
 	texts.last_error_at = slot->last_error_at;
+	texts.connection_error = to_server(slot->connection_error);
+	texts.connection_error_at = slot->connection_error_at;
+	texts.held_by = to_server(slot->held_by);
 	LWLockRelease(&slot->text_lock);
+
+	if (texts.connection_error_at > texts.last_error_at)
+	{
+		texts.last_error = texts.connection_error;
+		texts.last_error_at = texts.connection_error_at;
+	}
 	return texts;
 }

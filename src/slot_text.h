@@ -13,9 +13,11 @@ typedef struct SlotTexts
 {
 	/* palloc'd, "" when there is none */
 	char *broker;
-	char *last_error;
+	char *last_error; /* the newer one, of a message or of the connection */
+	char *connection_error;
 	char *held_by;
 	TimestampTz last_error_at; /* 0: none */
+	TimestampTz connection_error_at;
 } SlotTexts;
 
 extern SlotTexts slot_texts(AcemqSlot *slot);

@@ -258,16 +258,6 @@ waited_rows_count(const WaitedRows *waited)
 	return waited->count;
 }
 
-int64
-waited_rows_left(const WaitedRows *waited)
-{
-	int64 left = 0;
-
-	for (int64 i = waited->first; i < waited->nruns; i++)
-		left += waited->runs[i].hi - Max(waited->runs[i].lo, waited->next) + 1;
-	return left;
-}
-
 /* ---- looking again ---- */
 
 static int
@@ -354,6 +344,14 @@ look(WaitedRows *waited, OutboxReader *reader, bool all)
 	return outcome;
 }
 
+static bool
+is_moving(const WaitedRows *waited, OutboxReader *reader, HeapTuple row)
+{
+	uint64 hash = reader_message_hash(reader, row);
+
+	return bsearch(&hash, waited->moving, waited->nmoving, sizeof(uint64), compare_hashes) != NULL;
+}
+
 /*
  * The relay may give a due row of a busy lane the next id, so that it waits as
  * if it had been added when it became due.  Such rows look gone, but are behind
@@ -370,11 +368,8 @@ follow_moved(WaitedRows *waited)
 	reader_open(&reader, beyond + 1);
 	while ((row = systable_getnext_ordered(reader.scan, ForwardScanDirection)) != NULL)
 	{
-		uint64 hash = reader_message_hash(&reader, row);
-
 		CHECK_FOR_INTERRUPTS();
-		if (bsearch(&hash, waited->moving, waited->nmoving, sizeof(uint64), compare_hashes) != NULL &&
-		    reader_is_null(&reader, row, reader.published_at))
+		if (is_moving(waited, &reader, row) && reader_is_null(&reader, row, reader.published_at))
 			collect_one(waited, reader_id(&reader, row),
 			            reader_is_null(&reader, row, reader.retired_at) ? reader_attempts(&reader, row) : 0);
 	}
@@ -382,6 +377,35 @@ follow_moved(WaitedRows *waited)
 	waited->nmoving = 0;
 	waited->next = beyond + 1;
 	return waited->nruns > 0;
+}
+
+/* Rows with a due time that look gone may have got an id behind everything we have seen: see follow_moved(). */
+int64
+waited_rows_count_left(const WaitedRows *waited, int64 max)
+{
+	int64 beyond = waited->nruns > 0 ? waited->runs[waited->nruns - 1].hi : 0;
+	int64 run = waited->first;
+	int64 left = 0;
+	OutboxReader reader;
+	HeapTuple row;
+
+	if (waited->nruns == 0)
+		return 0;
+	reader_open(&reader, waited->next);
+	while (left <= max && (row = systable_getnext_ordered(reader.scan, ForwardScanDirection)) != NULL)
+	{
+		int64 id = reader_id(&reader, row);
+
+		CHECK_FOR_INTERRUPTS();
+		if (id > beyond && waited->nmoving == 0)
+			break;
+		if (!reader_is_pending(&reader, row))
+			continue;
+		if (id > beyond ? is_moving(waited, &reader, row) : is_waited(waited, &run, id))
+			left++;
+	}
+	reader_close(&reader);
+	return left;
 }
 
 WaitedOutcome

@@ -31,8 +31,8 @@ typedef enum WaitedOutcome
 extern WaitedRows *waited_rows_collect(void);
 
 extern int64 waited_rows_count(const WaitedRows *waited);
-/* Upper bound of those not known to be gone. */
-extern int64 waited_rows_left(const WaitedRows *waited);
+/* How many of them wait now; counting ends just above `max`. */
+extern int64 waited_rows_count_left(const WaitedRows *waited, int64 max);
 
 /* Look at the first one still there; with `all` look at every one for a failed attempt. */
 extern WaitedOutcome waited_rows_look(WaitedRows *waited, bool all);

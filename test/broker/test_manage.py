@@ -106,6 +106,47 @@ def test_sweep_raises_when_nothing_relays(db, queue):
     assert "relay_resume" in raises(db.connect(), "SELECT acemq.outbox_sweep('30 s')", "AQ003")
 
 
+def test_sweep_follows_a_resume(db, queue):
+    """Right after the resume, when the worker has not looked yet."""
+    for number in range(10):
+        db.sql("SELECT acemq.relay_pause()")
+        db.await_state("paused")
+        add(db, f"m{number}")
+        db.sql("SELECT acemq.relay_resume()")
+        assert db.value("SELECT acemq.outbox_sweep()") == 1
+    assert db.vhost.count(queue) == 10
+
+
+def test_sweep_follows_a_setting(db, queue):
+    """Also the other switch: it goes to the worker by a reload."""
+    try:
+        db.cluster.configure(acemq__relay="off")
+        db.await_state("paused")
+        assert "acemq.relay" in raises(db.connect(), "SELECT acemq.outbox_sweep('30 s')", "AQ003")
+        raises(db.connect(), "SELECT acemq.outbox_sweep('0')", "AQ003", within=1)
+        add(db, "m")
+        db.cluster.configure(acemq__relay=None)
+        assert db.value("SELECT acemq.outbox_sweep()") == 1
+    finally:
+        db.cluster.configure(acemq__relay=None)
+
+
+def test_resume_says_that_the_other_switch_is_off(db, queue):
+    def notices():
+        connection = db.connect(autocommit=True)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT acemq.relay_resume()")
+        return "".join(connection.notices)
+
+    assert notices() == ""
+    try:
+        db.cluster.configure(acemq__relay="off")
+        db.await_state("paused")
+        assert "acemq.relay is off" in notices()
+    finally:
+        db.cluster.configure(acemq__relay=None)
+
+
 def test_sweep_raises_when_paused_while_it_waits(db, queue):
     add(db, "held", exchange="orders", not_before=db.value("SELECT clock_timestamp() + interval '300 ms'"))
     time.sleep(0.05)
@@ -145,7 +186,7 @@ def test_sweep_waits_out_a_lost_connection(db, queue, broker):
     assert ids(db.vhost.drain(queue)) == ["patient"]
 
 
-def test_sweep_raises_when_the_login_is_refused(db, queue, cluster):
+def test_sweep_raises_when_the_login_is_refused(db, queue, cluster, broker):
     wrong = cluster.secret_file("wrong-password", "wrong\n")
     db.sql(f'ALTER DATABASE "{db.name}" SET acemq.password_file = %s', (wrong,))
     add(db, "locked-out", not_before=db.value("SELECT clock_timestamp() + interval '500 ms'"))
@@ -153,6 +194,38 @@ def test_sweep_raises_when_the_login_is_refused(db, queue, cluster):
     time.sleep(0.6)
     message = raises(db.connect(), "SELECT acemq.outbox_sweep('30 s')", "AQ004", within=15)
     assert "wrong" not in message.replace("wrong-password", "")
+    assert "ACCESS_REFUSED" in message
+
+    # Corrected in the file only: nothing but the next sweep tells the worker.
+    cluster.secret_file("wrong-password", broker.password + "\n")
+    assert db.value("SELECT acemq.outbox_sweep()") == 1
+    assert ids(db.vhost.drain(queue)) == ["locked-out"]
+
+
+def test_sweep_counts_what_is_left(db, queue):
+    """Of a backlog of which all but one message goes out."""
+    restart_worker(db, {"acemq.retry_delay": "1h", "acemq.retry_delay_max": "1h"})
+    add(db, "stuck", exchange="nowhere")
+    await_until(lambda: db.value("SELECT max(attempts) FROM acemq.outbox_pending") == 1, what="the row has failed")
+    db.sql("SELECT acemq.outbox_add('orders', 'k', '1') FROM generate_series(1, 2000)")
+    message = raises(db.connect(), "SELECT acemq.outbox_sweep('3 s')", "AQ004", within=6)
+    assert ": 1 of " in message
+    assert "nowhere" not in message
+
+
+def test_a_harmless_reload_is_no_error(db, queue, cluster):
+    """The worker connects again with other settings; the log says why, and status has no error to show."""
+    add(db)
+    db.sql("SELECT acemq.outbox_sweep()")
+    before = db.status()["reconnects"]
+    mark = cluster.log_mark()
+    try:
+        cluster.configure(acemq__heartbeat="33")
+        await_until(lambda: db.status()["reconnects"] > before, what="it has connected again")
+    finally:
+        cluster.configure(acemq__heartbeat=None)
+    assert db.status()["last_error"] is None
+    assert "settings of the connection have changed" in cluster.log_since(mark)
 
 
 def test_sweep_can_be_cancelled(db, queue):
