@@ -48,17 +48,21 @@ CREATE FUNCTION acemq.outbox_sweep(timeout interval DEFAULT '10 s') RETURNS bigi
 COMMENT ON FUNCTION acemq.outbox_sweep(interval) IS
     'wakes the relay and waits until everything committed and due is sent; returns how many messages that were';
 
--- acemq.outbox_release: put a retired message back into its lane.
+-- acemq.outbox_release: a message that failed, now that its cause is mended.
 --
--- It starts again with no attempts and goes out in the order of its old id,
--- that is before everything of its lane that was added later.  True if there was one.
+-- A retired one goes back into its lane, in the order of its old id, that is before
+-- everything of the lane that was added later.  One that waits for its next attempt is
+-- tried now.  Either starts again with no attempts.  True if there was one.
+--
+-- One that waits is found by an index if it has an id of the caller's or
+-- not_before; for any other the waiting ones are read.
 CREATE FUNCTION acemq.outbox_release(message_id text) RETURNS boolean
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'acemq_outbox_release';
 COMMENT ON FUNCTION acemq.outbox_release(text) IS
-    'puts a retired message back into its lane with no attempts; false if no such message is retired';
+    'puts a retired message back into its lane, or tries one that backs off now, with no attempts; false if it is neither';
 
--- acemq.outbox_release_all: the same for all retired messages.
+-- acemq.outbox_release_all: the same for all messages that are retired or back off.
 --
 --   exchange   only those for this exchange; NULL: all
 --
@@ -67,7 +71,7 @@ CREATE FUNCTION acemq.outbox_release_all(exchange text DEFAULT NULL) RETURNS big
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'acemq_outbox_release_all';
 COMMENT ON FUNCTION acemq.outbox_release_all(text) IS
-    'puts all retired messages, or those of one exchange, back into their lanes; returns how many';
+    'puts all retired messages, or those of one exchange, back into their lanes and ends the back-off of the others; returns how many';
 
 -- acemq.outbox_discard: drop a retired message for good.
 --

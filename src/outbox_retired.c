@@ -1,6 +1,7 @@
 /*
  * outbox_retired.c
- *		What an operator does with retired rows: back into their lane, or away.
+ *		What an operator does with rows that failed: retired ones go back into
+ *		their lane, or away; one that backs off is tried now.
  *
  * May depend on: as_owner.h, batches.h, sql_args.h, wake.h.
  */
@@ -33,6 +34,27 @@ static SavedPlan release_one = {MAKE_PENDING "WHERE id = ANY (ARRAY(" RETIRED_BY
                                 1,
                                 {TEXTOID}};
 
+/*
+ * Of the rows that wait only those that back off: another one gains nothing.
+ * From cheap to dear, as in outbox_cancel: a generated id has no index while its
+ * row waits.
+ */
+#define BACKS_OFF "retired_at IS NULL AND published_at IS NULL AND attempts > 0 AND next_attempt_at > clock_timestamp()"
+
+static SavedPlan retry_one[] = {
+    {MAKE_PENDING "WHERE message_id = $1 AND caller_id AND " BACKS_OFF " RETURNING id", 1, {TEXTOID}},
+    {MAKE_PENDING "WHERE message_id = $1 AND NOT caller_id AND not_before IS NOT NULL AND " BACKS_OFF " RETURNING id",
+     1,
+     {TEXTOID}},
+    {MAKE_PENDING "WHERE message_id = $1 AND NOT caller_id AND not_before IS NULL AND " BACKS_OFF " RETURNING id",
+     1,
+     {TEXTOID}}};
+
+static SavedPlan find_backing_off = {
+    "SELECT id FROM acemq.outbox WHERE " BACKS_OFF " AND ($1 IS NULL OR exchange = $1) ORDER BY id", 1, {TEXTOID}};
+
+static SavedPlan retry_many = {MAKE_PENDING "WHERE id = ANY ($1) AND " BACKS_OFF " RETURNING id", 1, {INT8ARRAYOID}};
+
 static SavedPlan find_retired = {
     "SELECT id FROM acemq.outbox WHERE retired_at IS NOT NULL AND ($1 IS NULL OR exchange = $1) ORDER BY id",
     1,
@@ -58,6 +80,27 @@ note_released(int64 id)
 	wake_note_change(0, -1);
 }
 
+/* The same for one that backs off, except that it has been counted as pending all the time. */
+static void
+note_retried(int64 id)
+{
+	wake_note_added(id);
+	wake_note_change(-1, 0);
+}
+
+static uint64
+change_one(SavedPlan *statement, Datum *values, void (*each)(int64 id))
+{
+	uint64 changed;
+
+	saved_plan_run(statement, values, NULL);
+	changed = SPI_processed;
+	for (uint64 i = 0; i < changed; i++)
+		each(spi_int64(i, 1));
+	SPI_freetuptable(SPI_tuptable);
+	return changed;
+}
+
 Datum
 acemq_outbox_release(PG_FUNCTION_ARGS)
 {
@@ -67,10 +110,9 @@ acemq_outbox_release(PG_FUNCTION_ARGS)
 
 	as_owner_begin(&save);
 	SPI_connect();
-	saved_plan_run(&release_one, values, NULL);
-	released = SPI_processed;
-	for (uint64 i = 0; i < released; i++)
-		note_released(spi_int64(i, 1));
+	released = change_one(&release_one, values, note_released);
+	for (int i = 0; i < lengthof(retry_one) && released == 0; i++)
+		released = change_one(&retry_one[i], values, note_retried);
 	SPI_finish();
 	as_owner_end(&save);
 	PG_RETURN_BOOL(released > 0);
@@ -87,6 +129,7 @@ acemq_outbox_release_all(PG_FUNCTION_ARGS)
 	as_owner_begin(&save);
 	SPI_connect();
 	released = run_in_batches(&find_retired, values, nulls, &release_many, note_released);
+	released += run_in_batches(&find_backing_off, values, nulls, &retry_many, note_retried);
 	SPI_finish();
 	as_owner_end(&save);
 	PG_RETURN_INT64(released);

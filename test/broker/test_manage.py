@@ -324,6 +324,21 @@ def test_released_goes_out(db, queue, call):
     await_until(lambda: (db.status()["pending"], db.status()["retired"]) == (0, 0), what="counters are right")
 
 
+@pytest.mark.parametrize("call", ["outbox_release('first')", "outbox_release_all('late')", "outbox_release_all()"])
+@pytest.mark.parametrize("options", [{}, {"ordering_key": "customer"}])
+def test_a_mended_message_can_be_tried_now(db, queue, call, options):
+    """It backs off for an hour, and so does what waits behind it; released, all goes out at once and in order."""
+    restart_worker(db, {"acemq.retry_delay": "1h", "acemq.retry_delay_max": "1h"})
+    add(db, "first", exchange="late", **options)
+    await_until(lambda: db.value("SELECT max(attempts) FROM acemq.outbox_pending") == 1, what="the row has failed")
+    add(db, "second", exchange="late", **options)
+    late = db.vhost.declare("late-queue", exchange="late")
+    assert not db.value("SELECT acemq.outbox_release('second')")
+    assert db.value(f"SELECT acemq.{call}") in (True, 1)
+    assert ids(db.vhost.drain(late, 2, 5)) == ["first", "second"]
+    await_until(lambda: (db.status()["pending"], db.status()["retired"]) == (0, 0), what="counters are right")
+
+
 def test_discard_is_logged(db, queue):
     restart_worker(db, RETRY)
     add(db, "bad", exchange="nowhere")

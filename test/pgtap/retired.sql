@@ -1,6 +1,6 @@
 -- What an operator does with retired and published rows: release, discard, purge.
 BEGIN;
-SELECT plan(30);
+SELECT plan(36);
 
 -- A worker of this cluster must not touch what we set up; nothing here is committed anyway.
 INSERT INTO acemq.outbox (message_id, caller_id, exchange, routing_key, body, attempts, last_error, retired_at, ordering_key)
@@ -21,8 +21,20 @@ SELECT results_eq($$SELECT type COLLATE "default", body_size FROM acemq.outbox_r
 
 -- release
 SELECT ok(NOT acemq.outbox_release('unknown'), 'releasing an unknown message does nothing');
-SELECT ok(NOT acemq.outbox_release('waiting'), 'releasing a waiting message does nothing');
-SELECT is((SELECT attempts FROM acemq.outbox WHERE message_id = 'waiting'), 3, 'a waiting message keeps its attempts');
+SELECT ok(acemq.outbox_release('waiting'), 'releasing a message that backs off makes it due');
+SELECT results_eq($$SELECT attempts, last_error, next_attempt_at FROM acemq.outbox WHERE message_id = 'waiting'$$,
+                  $$VALUES (0, NULL::text, NULL::timestamptz)$$, 'with no attempts');
+SELECT ok(NOT acemq.outbox_release('waiting'), 'releasing one that just waits does nothing');
+INSERT INTO acemq.outbox (message_id, caller_id, exchange, routing_key, body, attempts, next_attempt_at, not_before, published_at)
+VALUES ('due', true, 'a', 'k', 'x', 1, clock_timestamp() - interval '1 s', NULL, NULL),
+       ('given', true, 'a', 'k', 'x', 1, clock_timestamp() + interval '1 hour', NULL, NULL),
+       ('timed', false, 'a', 'k', 'x', 1, clock_timestamp() + interval '1 hour', clock_timestamp(), NULL),
+       ('sent', true, 'a', 'k', 'x', 1, clock_timestamp() + interval '1 hour', NULL, clock_timestamp());
+SELECT ok(NOT acemq.outbox_release('due'), 'nor one whose next attempt is due');
+SELECT ok(acemq.outbox_release('given'), 'a message with an id of the caller that backs off');
+SELECT ok(acemq.outbox_release('timed'), 'one with a due time');
+SELECT ok(NOT acemq.outbox_release('sent'), 'but no published one');
+DELETE FROM acemq.outbox WHERE message_id IN ('due', 'given', 'timed', 'sent');
 SELECT ok(NOT acemq.outbox_release('sent-old'), 'releasing a published message does nothing');
 SELECT ok(acemq.outbox_release('r1'), 'a message with an id of the caller is released');
 SELECT ok(acemq.outbox_release('r2'), 'one with a generated id too');
@@ -38,6 +50,8 @@ SELECT is(acemq.outbox_release_all('b'), 2::bigint, 'release_all of an exchange'
 SELECT is(acemq.outbox_release_all(), 0::bigint, 'nothing is left to release');
 UPDATE acemq.outbox SET retired_at = clock_timestamp() WHERE message_id LIKE 'r_';
 SELECT is(acemq.outbox_release_all(), 4::bigint, 'release_all of everything');
+UPDATE acemq.outbox SET attempts = 2, next_attempt_at = clock_timestamp() + interval '1 hour' WHERE message_id = 'r3';
+SELECT is(acemq.outbox_release_all('b'), 1::bigint, 'release_all counts what backs off');
 SELECT throws_ok('SELECT acemq.outbox_release(NULL)', '22004', 'argument "message_id" must not be null', 'release: null');
 
 -- discard
