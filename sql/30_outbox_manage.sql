@@ -104,7 +104,8 @@ COMMENT ON FUNCTION acemq.outbox_purge(interval) IS
 --
 -- Takes effect when the transaction commits, and survives a restart.  What is on its
 -- way to the broker when relaying is paused is still confirmed.  Resuming
--- also says that this database may send messages if it is a copy of another one.
+-- also says that this database may send messages if it is a copy of another one; a
+-- NOTICE says so if the worker does not relay all the same, because acemq.relay is off.
 CREATE FUNCTION acemq.relay_pause() RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'acemq_relay_pause';

@@ -5,12 +5,13 @@
  * Both are ordinary transactional writes, so they survive a restart and a
  * rollback takes them back; the worker is woken at commit to read the table.
  *
- * May depend on: as_owner.h, saved_plan.h, wake.h.
+ * May depend on: as_owner.h, saved_plan.h, shmem.h, wake.h.
  */
 #include "identity.h"
 
 #include "as_owner.h"
 #include "saved_plan.h"
+#include "shmem.h"
 #include "wake.h"
 
 #include "access/xlog.h"
@@ -85,6 +86,16 @@ write_identity(bool paused)
 	wake_worker_at_commit();
 }
 
+/* The other switch, of which the caller may know nothing. */
+static bool
+worker_is_off(void)
+{
+	AcemqSlot *slot = acemq_my_slot();
+	uint32 settings = slot && slot->worker_pid != 0 ? pg_atomic_read_u32(&slot->worker_settings) : 0;
+
+	return (settings & ACEMQ_WORKER_READ_SETTINGS) != 0 && (settings & ACEMQ_WORKER_RELAY_ON) == 0;
+}
+
 /* A copy stays fenced when it is paused: only resuming says that this one may send. */
 Datum
 acemq_relay_pause(PG_FUNCTION_ARGS)
@@ -97,6 +108,10 @@ Datum
 acemq_relay_resume(PG_FUNCTION_ARGS)
 {
 	write_identity(false);
+	if (worker_is_off())
+		ereport(NOTICE, (errmsg("relaying stays off here: acemq.relay is off in the worker of this database"),
+		                 errhint("Turn acemq.relay on; if that is a setting of the database, call "
+		                         "acemq.worker_restart() afterwards.")));
 	PG_RETURN_VOID();
 }
 
