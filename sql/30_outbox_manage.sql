@@ -130,13 +130,16 @@ COMMENT ON FUNCTION acemq.relay_resume() IS
 -- unless the owner grants it.  A function that a later version adds to
 -- a duty needs another call.
 --
+-- DROP ROLE fails for a role that was granted something here: call revoke_access() for
+-- each of its duties first, in every database.
+--
 --   22023   access is another word
 --   42704   there is no such role
 CREATE FUNCTION acemq.grant_access(role name, access text) RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'acemq_grant_access';
 COMMENT ON FUNCTION acemq.grant_access(name, text) IS
-    'grants a role what a producer or an operator needs';
+    'grants a role what a producer or an operator needs; revoke_access() takes it back, which has to come before DROP ROLE';
 
 CREATE FUNCTION acemq.revoke_access(role name, access text) RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
