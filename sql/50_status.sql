@@ -51,7 +51,8 @@ COMMENT ON COLUMN acemq.status.lag_p50 IS 'seconds from the add (or the due time
 COMMENT ON COLUMN acemq.status.lag_p95 IS 'seconds from the add (or the due time) to the confirm, of the last minutes';
 COMMENT ON COLUMN acemq.status.lag_p99 IS 'seconds from the add (or the due time) to the confirm, of the last minutes';
 COMMENT ON COLUMN acemq.status.skipped_turns IS 'turns of the worker skipped because a lock was not to be had at once';
-COMMENT ON COLUMN acemq.status.held_by IS 'the lane that is held longest, the message that holds it, and until when';
+COMMENT ON COLUMN acemq.status.last_error IS 'the last failure of a message or of the connection, whichever is newer';
+COMMENT ON COLUMN acemq.status.held_by IS 'the lane that is held longest, the message that holds it, and until when; outbox_pending shows its error and all the others';
 
 -- acemq.doctor: is all well here, in words.
 --

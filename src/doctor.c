@@ -89,6 +89,12 @@ doctor_report(Doctor *doctor, const char *check, bool ok, const char *detail, co
 	tuplestore_putvalues(doctor->result->setResult, doctor->result->setDesc, values, nulls);
 }
 
+char *
+doctor_count_messages(int64 count)
+{
+	return psprintf("%lld %s", (long long) count, count == 1 ? "message" : "messages");
+}
+
 static void
 check_identity(Doctor *doctor)
 {
@@ -141,6 +147,7 @@ acemq_doctor(PG_FUNCTION_ARGS)
 	doctor_check_processes(&doctor);
 	as_owner_begin(&save);
 	SPI_connect();
+	doctor_check_settings(&doctor);
 	doctor_check_tables(&doctor);
 	SPI_finish();
 	as_owner_end(&save);

@@ -19,11 +19,15 @@ typedef struct Doctor
 /* One line of the report; `hint` is shown only when the check is not ok. */
 extern void doctor_report(Doctor *doctor, const char *check, bool ok, const char *detail, const char *hint);
 
-/* Checks of shared memory and settings: the processes, the broker, the backlog. */
+/* "1 message", "2 messages" */
+extern char *doctor_count_messages(int64 count);
+
+/* Checks of shared memory: the processes, the broker, the backlog. */
 extern void doctor_check_processes(Doctor *doctor);
 extern void doctor_check_relay(Doctor *doctor);
 
-/* Checks of the catalogs and tables.  SPI is connected, and we are the owner. */
+/* Checks of the settings, of the catalogs and of the tables.  SPI is connected, and we are the owner. */
+extern void doctor_check_settings(Doctor *doctor);
 extern void doctor_check_tables(Doctor *doctor);
 
 #endif /* ACEMQ_DOCTOR_H */

@@ -1,6 +1,6 @@
 /*
  * doctor_relay.c
- *		acemq.doctor(): checks of shared memory and settings.
+ *		acemq.doctor(): checks of shared memory: the processes, the broker, the backlog.
  *
  * It never touches the network: it says what the worker last saw, and when.
  *
@@ -47,6 +47,24 @@ check_worker_slots(Doctor *doctor)
 	              "Raise max_worker_processes and restart the server.");
 }
 
+/* A database beyond the limit has no slot that could say so. */
+static int
+served_elsewhere(void)
+{
+	int count = 0;
+
+	LWLockAcquire(acemq_shared->lock, LW_SHARED);
+	for (int i = 0; i < acemq_shared->nslots; i++)
+	{
+		AcemqSlot *slot = &acemq_shared->slots[i];
+
+		if (OidIsValid(slot->database) && slot->database != MyDatabaseId && slot->finding == ACEMQ_FOUND_SERVED)
+			count++;
+	}
+	LWLockRelease(acemq_shared->lock);
+	return count;
+}
+
 static void
 check_worker(Doctor *doctor)
 {
@@ -57,31 +75,82 @@ check_worker(Doctor *doctor)
 		    doctor, "worker", true,
 		    psprintf("process %d, since %s", (int) slot->worker_pid, timestamptz_to_str(slot->worker_started_at)),
 		    NULL);
-	else if (slot != NULL && slot->finding == ACEMQ_FOUND_OVER_LIMIT)
-		doctor_report(doctor, "worker", false, psprintf("%d other databases are served already", acemq_max_databases),
-		              "Raise acemq.max_databases and restart the server.");
+	else if (served_elsewhere() >= acemq_max_databases)
+		doctor_report(
+		    doctor, "worker", false,
+		    psprintf("none: the limit acemq.max_databases = %d is reached by other databases", acemq_max_databases),
+		    "Raise acemq.max_databases and restart the server, or drop the extension where it is not used.");
 	else
 		doctor_report(doctor, "worker", false, "no worker serves this database",
 		              "It should start within seconds; if it does not, see the server's log.");
 }
 
-static void
-check_settings(Doctor *doctor)
+/* Why there is no connection, or no publishing, and what to do about it. */
+typedef struct Trouble
 {
-	bool set = acemq_url != NULL && acemq_url[0] != '\0';
+	const char *what;
+	const char *hint;
+	bool by_broker; /* the connection's last error explains it */
+} Trouble;
 
-	doctor_report(doctor, "broker URL", set, set ? "acemq.url is set" : "acemq.url is empty in this session",
-	              "Set acemq.url in the configuration file, or with ALTER DATABASE and acemq.worker_restart().");
-	doctor_report(doctor, "relay on", acemq_relay, acemq_relay ? "acemq.relay is on" : "acemq.relay is off",
-	              "Turn acemq.relay on and call acemq.worker_restart().");
+static Trouble
+trouble_of_connection(AcemqSlot *slot)
+{
+	uint32 settings = pg_atomic_read_u32(&slot->worker_settings);
+
+	if ((settings & ACEMQ_WORKER_READ_SETTINGS) != 0 && (settings & ACEMQ_WORKER_HAS_URL) == 0 &&
+	    pg_atomic_read_u32(&slot->connect_problem) == ACEMQ_CONNECT_FINE)
+		return (Trouble){"not connected: the worker has no broker URL", "See the check of the broker URL.", false};
+	switch ((AcemqConnectProblem) pg_atomic_read_u32(&slot->connect_problem))
+	{
+		case ACEMQ_CONNECT_LOGIN_REFUSED:
+			return (Trouble){"the broker refuses the login",
+			                 "Correct user and virtual host in acemq.url, or the password in acemq.password_file; the "
+			                 "worker tries again twice a minute, and whenever acemq.outbox_sweep() is called.",
+			                 true};
+		case ACEMQ_CONNECT_MISCONFIGURED:
+			return (Trouble){"not connected: a setting or a file that it names cannot be used",
+			                 "Correct it; the worker tries again twice a minute, after a reload, and whenever "
+			                 "acemq.outbox_sweep() is called.",
+			                 true};
+		case ACEMQ_CONNECT_UNREACHABLE:
+			return (Trouble){"the broker cannot be reached",
+			                 "See whether it runs, and whether this server gets to the host and port of acemq.url; the "
+			                 "worker goes on trying by itself.",
+			                 true};
+		case ACEMQ_CONNECT_FINE:
+			break;
+	}
+	return (Trouble){"not connected", "The worker is about to connect; see the broker's log if this stays.", true};
 }
 
-static char *
-last_error_text(const SlotTexts *texts)
+static Trouble
+trouble_of(AcemqSlot *slot, AcemqState state)
 {
-	if (texts->last_error_at == 0)
-		return "no error has been seen";
-	return psprintf("last error, at %s: %s", timestamptz_to_str(texts->last_error_at), texts->last_error);
+	bool relay_off = (pg_atomic_read_u32(&slot->worker_settings) & ACEMQ_WORKER_RELAY_ON) == 0;
+
+	switch (state)
+	{
+		case ACEMQ_STATE_BLOCKED:
+			return (Trouble){"the broker has blocked publishing",
+			                 "It is low on memory or disk space: relaying goes on by itself when that has ended.",
+			                 true};
+		case ACEMQ_STATE_PAUSED:
+			if (relay_off)
+				return (Trouble){"not connected: acemq.relay is off", "See the check \"relay on\".", false};
+			return (Trouble){"not connected: relaying is paused", "Call acemq.relay_resume().", false};
+		case ACEMQ_STATE_FENCED:
+			return (Trouble){"not connected: this database is a copy of another one",
+			                 "Call acemq.relay_resume() if this copy may send messages.", false};
+		case ACEMQ_STATE_NEEDS_RESTART:
+			return (Trouble){"not connected: library and extension do not fit", "See the check of the versions.",
+			                 false};
+		case ACEMQ_STATE_STARTING:
+			return (Trouble){"not connected: the worker is starting, or none runs", "See the check of the worker.",
+			                 false};
+		default:
+			return trouble_of_connection(slot);
+	}
 }
 
 static void
@@ -89,20 +158,21 @@ check_broker(Doctor *doctor, AcemqSlot *slot, const SlotTexts *texts)
 {
 	AcemqState state = (AcemqState) pg_atomic_read_u32(&slot->state);
 	char *since = pstrdup(timestamptz_to_str((TimestampTz) pg_atomic_read_u64(&slot->state_since)));
-	bool connected = state == ACEMQ_STATE_RELAYING || state == ACEMQ_STATE_IDLE;
+	Trouble trouble;
+	char *detail;
 
-	if (connected)
+	if (state == ACEMQ_STATE_RELAYING || state == ACEMQ_STATE_IDLE)
+	{
 		doctor_report(doctor, "broker", true,
 		              psprintf("%s, %s since %s", texts->broker, acemq_state_name(state), since), NULL);
-	else if (state == ACEMQ_STATE_BLOCKED)
-		doctor_report(doctor, "broker", false,
-		              psprintf("%s takes no messages since %s; %s", texts->broker, since, last_error_text(texts)),
-		              "The broker has raised a memory or disk alarm: relaying goes on by itself when it ends.");
-	else
-		doctor_report(
-		    doctor, "broker", false,
-		    psprintf("not connected: %s since %s; %s", acemq_state_name(state), since, last_error_text(texts)),
-		    "See the other checks; if they are ok, see whether the broker runs and takes the login.");
+		return;
+	}
+	trouble = trouble_of(slot, state);
+	detail = psprintf("%s; %s since %s", trouble.what, acemq_state_name(state), since);
+	if (trouble.by_broker && texts->connection_error_at != 0)
+		detail =
+		    psprintf("%s; at %s: %s", detail, timestamptz_to_str(texts->connection_error_at), texts->connection_error);
+	doctor_report(doctor, "broker", false, detail, trouble.hint);
 }
 
 static void
@@ -112,8 +182,8 @@ check_backlog(Doctor *doctor, AcemqSlot *slot)
 	TimestampTz now = GetCurrentTimestamp();
 	int64 pending = Max((int64) pg_atomic_read_u64(&slot->pending), 0);
 	bool old = oldest != 0 && TimestampDifferenceExceeds(oldest, now, OLD_ROW_MS);
-	char *detail = psprintf("%s%lld messages are waiting",
-	                        pg_atomic_read_u32(&slot->pending_approximate) ? "about " : "", (long long) pending);
+	char *detail = psprintf("%s%s %s waiting", pg_atomic_read_u32(&slot->pending_approximate) ? "about " : "",
+	                        doctor_count_messages(pending), pending == 1 ? "is" : "are");
 
 	if (oldest != 0)
 		detail = psprintf("%s, the oldest since %s", detail, timestamptz_to_str(oldest));
@@ -125,7 +195,7 @@ check_retired(Doctor *doctor, AcemqSlot *slot)
 {
 	int64 retired = Max((int64) pg_atomic_read_u64(&slot->retired), 0);
 
-	doctor_report(doctor, "retired messages", retired == 0, psprintf("%lld", (long long) retired),
+	doctor_report(doctor, "retired messages", retired == 0, doctor_count_messages(retired),
 	              "See acemq.outbox_retired, then call acemq.outbox_release() or acemq.outbox_discard().");
 }
 
@@ -135,7 +205,8 @@ check_held_lanes(Doctor *doctor, const SlotTexts *texts)
 	bool held = texts->held_by[0] != '\0';
 
 	doctor_report(doctor, "held lanes", !held, held ? texts->held_by : "none",
-	              "The message that failed is tried again; give messages an ordering_key to narrow what it holds up.");
+	              "See acemq.outbox_pending: that message is tried again by itself.  Once the cause is mended, "
+	              "acemq.outbox_release() tries it at once; acemq.outbox_cancel() gives it up.");
 }
 
 void
@@ -146,7 +217,6 @@ doctor_check_processes(Doctor *doctor)
 	check_launcher(doctor);
 	check_worker_slots(doctor);
 	check_worker(doctor);
-	check_settings(doctor);
 }
 
 void

@@ -196,7 +196,7 @@ check_url(char **newval, void **extra, GucSource source)
 	{
 		GUC_check_errcode(ERRCODE_INVALID_PARAMETER_VALUE);
 		GUC_check_errmsg("invalid value for parameter \"acemq.url\"");
-		GUC_check_errdetail("The list cannot be used: %s.", problem);
+		GUC_check_errdetail("The URL cannot be used: %s.", problem);
 		GUC_check_errhint("A URL is amqp://user@host[:port][/vhost], or amqps://...");
 		return false;
 	}

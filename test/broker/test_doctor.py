@@ -1,0 +1,151 @@
+"""acemq.doctor() and acemq.status: what they say of each trouble, and what to do about it."""
+
+import contextlib
+import os
+
+import pytest
+
+from checks import await_until
+from cluster import Cluster
+
+
+@pytest.fixture
+def queue(db):
+    queue = db.vhost.declare("events", exchange="orders", binding="#")
+    db.await_state("idle", "relaying")
+    return queue
+
+
+def report(db):
+    """{check: (ok, detail, hint)}, read by a session that is new."""
+    with contextlib.closing(db.cluster.connect(db.name)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM acemq.doctor()")
+        return {check: tuple(rest) for check, *rest in cursor}
+
+
+def fail_one(db):
+    db.sql("SELECT acemq.outbox_add('nowhere', 'k', '1', message_id => 'unroutable')")
+    await_until(lambda: db.value("SELECT max(attempts) FROM acemq.outbox_pending") >= 1, what="the row has failed")
+
+
+def write_conf(cluster, text):
+    """A line of our own in the configuration file, as an administrator writes it."""
+    with open(f"{cluster.data}/postgresql.conf", encoding="utf-8") as conf:
+        kept = [line for line in conf if "# test" not in line]
+    with open(f"{cluster.data}/postgresql.conf", "w", encoding="utf-8") as conf:
+        conf.writelines(kept + ([text + " # test\n"] if text else []))
+    cluster.sql("SELECT pg_reload_conf()")
+
+
+def test_all_is_well(db, queue):
+    assert [check for check, (ok, _, _) in report(db).items() if not ok] == []
+
+
+@pytest.mark.parametrize("line, words", [
+    ("acemq.url = 'amqq://user:hush@host'", "acemq.url cannot be used: it does not begin with amqp"),
+    ("acemq.poll_interval = 'hush'", "acemq.poll_interval"),
+    ("acemq.pol_interval = 'hush'", "acemq.pol_interval"),
+    ("acemq.url = hush: 'x", "a line that cannot be read"),
+])
+def test_a_refused_line_of_the_configuration_file(db, queue, cluster, line, words):
+    try:
+        write_conf(cluster, line)
+        ok, detail, hint = report(db)["configuration file"]
+        assert not ok and words in detail and "postgresql.conf, line" in detail and "pg_reload_conf" in hint
+        assert "hush" not in detail
+    finally:
+        write_conf(cluster, None)
+    assert report(db)["configuration file"][0]
+
+
+def test_a_database_setting_the_worker_has_not(db, queue):
+    db.sql(f'ALTER DATABASE "{db.name}" SET acemq.url = %s', ("amqp://somebody@localhost/else",))
+    ok, detail, hint = report(db)["broker URL"]
+    assert not ok and "another value" in detail and "worker_restart" in hint
+    db.sql(f'ALTER DATABASE "{db.name}" SET acemq.relay = off')
+    ok, detail, hint = report(db)["relay on"]
+    assert not ok and "on in the worker" in detail and "worker_restart" in hint
+
+
+def test_the_worker_counts_and_not_the_session(db, queue):
+    """The worker has no URL; a session that has one does not make it better."""
+    url = db.vhost.url()
+    db.sql(f'ALTER DATABASE "{db.name}" RESET acemq.url')
+    db.sql("SELECT acemq.worker_restart()")
+    db.await_state("disconnected")
+    assert "acemq.url is empty in the worker" in report(db)["broker URL"][1]
+    db.sql(f'ALTER DATABASE "{db.name}" SET acemq.url = %s', (url,))
+    ok, detail, _ = report(db)["broker URL"]
+    assert not ok and "but set in this session" in detail
+    assert "no broker URL" in report(db)["broker"][1]
+
+
+def test_paused(db, queue):
+    fail_one(db)
+    db.sql("SELECT acemq.relay_pause()")
+    db.await_state("paused")
+    ok, detail, hint = report(db)["broker"]
+    assert not ok and "paused" in detail and "relay_resume" in hint
+    assert "nowhere" not in detail
+
+
+def test_blocked(db, queue, broker):
+    fail_one(db)
+    with broker.memory_alarm():
+        db.sql("SELECT acemq.outbox_add('orders', 'k', '1')")
+        db.await_state("blocked")
+        ok, detail, hint = report(db)["broker"]
+    assert not ok and "blocked publishing" in detail and "memory" in hint
+    assert "nowhere" not in detail
+
+
+def test_unreachable(db, queue, broker):
+    fail_one(db)
+    broker.stop_app()
+    try:
+        db.await_state("disconnected")
+        await_until(lambda: "cannot be reached" in report(db)["broker"][1], what="it has tried to connect")
+        ok, detail, hint = report(db)["broker"]
+        assert not ok and "nowhere" not in detail and "runs" in hint
+        assert "nowhere" not in db.status()["last_error"]
+    finally:
+        broker.start_app()
+    db.await_state("idle", "relaying")
+
+
+@pytest.mark.parametrize("mode, words, hint_words", [
+    (0o600, "refuses the login", "acemq.password_file"),
+    (0o644, "acemq.password_file must be", "reload"),
+])
+def test_login(db, queue, cluster, mode, words, hint_words):
+    path = cluster.secret_file("bad-password", "hush\n")
+    os.chmod(path, mode)
+    db.sql(f'ALTER DATABASE "{db.name}" SET acemq.password_file = %s', (path,))
+    db.sql("SELECT acemq.worker_restart()")
+    await_until(lambda: words in report(db)["broker"][1], 15, lambda: str(report(db)["broker"]))
+    ok, detail, hint = report(db)["broker"]
+    assert not ok and hint_words in hint and "hush" not in detail
+
+
+def test_held_lane(db, queue):
+    """The lane and the message that holds it, in status too; and where to see all of them."""
+    db.sql(f'ALTER DATABASE "{db.name}" SET acemq.retry_delay = \'1h\'')
+    db.sql(f'ALTER DATABASE "{db.name}" SET acemq.retry_delay_max = \'1h\'')
+    db.sql("SELECT acemq.worker_restart()")
+    db.await_state("idle", "relaying")
+    fail_one(db)
+    held = await_until(lambda: db.status()["held_by"], what="status names it")
+    assert "unroutable" in held and "nowhere" in held
+    ok, detail, hint = report(db)["held lanes"]
+    assert not ok and detail == db.status()["held_by"] and "outbox_pending" in hint and "outbox_release" in hint
+    assert report(db)["backlog"][1].startswith(("1 message is waiting", "about 1 message is waiting"))
+
+
+def test_the_limit_of_databases():
+    with Cluster({"acemq.max_databases": 1}) as cluster, cluster.database("first") as first:
+        await_until(lambda: first.status()["worker_pid"], what="the first one is served")
+        with cluster.database("second") as second:
+            await_until(lambda: "acemq.max_databases = 1 is reached" in report(second)["worker"][1], 15,
+                        lambda: str(report(second)["worker"]))
+            assert "max_databases" in report(second)["worker"][2]
+            assert report(first)["worker"][0]
