@@ -278,6 +278,21 @@ def test_a_failed_message_can_be_cancelled(db, queue):
     assert db.status()["pending"] == 0
 
 
+def test_a_lease_that_ran_out_bars_the_cancel_until_the_relay_has_tried(db, queue):
+    """Nobody knows what the relay outside did with it; once ours has had it back from the broker, we do."""
+    restart_worker(db, {"acemq.retry_delay": "1h", "acemq.retry_delay_max": "1h"})
+    db.sql("SELECT acemq.relay_pause()")
+    db.await_state("paused")
+    add(db, "leased", exchange="nowhere")
+    assert len(db.sql("SELECT id FROM acemq.outbox_claim(1, '1 s', 'outside')")) == 1
+    time.sleep(1.2)
+    assert not db.value("SELECT acemq.outbox_cancel('leased')")
+    db.sql("SELECT acemq.relay_resume()")
+    await_until(lambda: db.value("SELECT max(attempts) FROM acemq.outbox_pending") == 1, what="the row has failed")
+    await_until(lambda: db.value("SELECT acemq.outbox_cancel('leased')"), 2, "the relay has let go of it")
+    assert db.status()["pending"] == 0
+
+
 def test_cancel_and_relay_agree(db, queue, long_run):
     """Whatever the interleaving: a message is cancelled or sent, never both, never neither."""
     rounds = 20_000 if long_run else 2_000
