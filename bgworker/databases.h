@@ -35,8 +35,9 @@ typedef struct Database
 	BackgroundWorkerHandle *handle; /* NULL: an earlier launcher started it */
 	pid_t adopted_pid;              /* then: its process id as far as known */
 	TimestampTz launched_at;
-	bool stopping;    /* it was told to end */
-	bool asked_again; /* somebody asked for a worker meanwhile: its finding may be out of date */
+	TimestampTz asked_to_leave_at; /* 0: it has not been, as far as known */
+	bool terminated;               /* it got SIGTERM */
+	bool asked_again;              /* somebody asked for a worker meanwhile: its finding may be out of date */
 
 	/* while due */
 	TimestampTz start_at;

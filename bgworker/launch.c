@@ -26,6 +26,8 @@
 
 static bool register_worker(Database *database);
 static bool adopted_is_running(Database *database);
+static void ask_to_leave(AcemqSlot *slot);
+static bool terminate(Database *database);
 
 LaunchResult
 launch_worker(Database *database, TimestampTz now)
@@ -115,26 +117,61 @@ adopted_is_running(Database *database)
 	return GetCurrentTimestamp() < TimestampTzPlusMilliseconds(database->launched_at, ADOPTION_MS);
 }
 
-void
-launch_stop(Database *database)
+/* One that has not attached yet will begin by clearing the flag, which then is of an earlier one. */
+bool
+launch_is_leaving(Database *database)
 {
-	if (database->stopping)
-		return;
+	AcemqSlot *slot = database->slot;
+	bool leaving;
 
-	LWLockAcquire(acemq_shared->lock, LW_EXCLUSIVE);
-	database->slot->ended_on_request = true;
-	if (database->handle == NULL && database->slot->worker_pid != 0)
-	{
-		(void) kill(database->slot->worker_pid, SIGTERM);
-		database->stopping = true;
-	}
+	LWLockAcquire(acemq_shared->lock, LW_SHARED);
+	leaving = slot->worker_pid != 0 && pg_atomic_read_u32(&slot->leave) != 0;
 	LWLockRelease(acemq_shared->lock);
+	return leaving;
+}
+
+TimestampTz
+launch_stop(Database *database, TimestampTz now)
+{
+	TimestampTz patience;
+
+	if (database->asked_to_leave_at == 0)
+	{
+		database->asked_to_leave_at = now;
+		ask_to_leave(database->slot);
+	}
+	patience = TimestampTzPlusMilliseconds(database->asked_to_leave_at, ACEMQ_LEAVE_MS);
+	if (now >= patience && !database->terminated)
+		database->terminated = terminate(database);
+	return now < patience ? patience : 0;
+}
+
+static void
+ask_to_leave(AcemqSlot *slot)
+{
+	LWLockAcquire(acemq_shared->lock, LW_EXCLUSIVE);
+	slot->ended_on_request = true;
+	acemq_ask_to_leave(slot);
+	LWLockRelease(acemq_shared->lock);
+}
+
+/* False: it was started by an earlier launcher and has not attached.  The launcher keeps an eye on those. */
+static bool
+terminate(Database *database)
+{
+	pid_t pid;
 
 	if (database->handle != NULL)
 	{
 		TerminateBackgroundWorker(database->handle);
-		database->stopping = true;
+		return true;
 	}
+	LWLockAcquire(acemq_shared->lock, LW_SHARED);
+	pid = database->slot->worker_pid;
+	if (pid != 0)
+		(void) kill(pid, SIGTERM);
+	LWLockRelease(acemq_shared->lock);
+	return pid != 0;
 }
 
 void
@@ -144,7 +181,8 @@ launch_forget(Database *database)
 		pfree(database->handle);
 	database->handle = NULL;
 	database->adopted_pid = 0;
-	database->stopping = false;
+	database->asked_to_leave_at = 0;
+	database->terminated = false;
 	database->asked_again = false;
 }
 

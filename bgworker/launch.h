@@ -22,8 +22,13 @@ extern LaunchResult launch_worker(Database *database, TimestampTz now);
 extern int launch_count_probes(void);
 
 extern bool launch_is_running(Database *database);
-/* Sends SIGTERM, once per worker. */
-extern void launch_stop(Database *database);
+/* A worker that is there has been asked to leave, by whomever. */
+extern bool launch_is_leaving(Database *database);
+/*
+ * Ask the worker to leave, and after ACEMQ_LEAVE_MS send it SIGTERM, once.  To
+ * be called again at the time returned, if it is not 0.
+ */
+extern TimestampTz launch_stop(Database *database, TimestampTz now);
 /* The worker has ended: forget what was known of it. */
 extern void launch_forget(Database *database);
 

@@ -9,8 +9,8 @@
  * until something is due or its latch is set.  How a worker is started and
  * told to end is in launch.c.
  *
- * It ends no process other than by SIGTERM: the server takes anything harder
- * for a crash.  When the launcher itself ends its workers go on, and the next
+ * A worker that is to go is asked to; one that does not hear it gets SIGTERM
+ * and nothing harder, which the server would take for a crash.  When the launcher itself ends its workers go on, and the next
  * launcher adopts them.
  *
  * May depend on: databases.h, launch.h, slots.h, wait.h, src/shmem.h, src/guc.h.
@@ -61,6 +61,7 @@ static void wake_by(TimestampTz when);
 static void take_requests(void);
 static void wanted(Database *database);
 static void attend(Database *database);
+static void stop_worker(Database *database);
 static void worker_ended(Database *database);
 static void died(Database *database, bool on_request);
 static void report_over_limit(Database *database);
@@ -213,8 +214,8 @@ attend(Database *database)
 	{
 		if (!launch_is_running(database))
 			worker_ended(database);
-		else if (database->held || !database->listed)
-			launch_stop(database);
+		else if (database->held || !database->listed || launch_is_leaving(database))
+			stop_worker(database);
 	}
 	if (database->state == DATABASE_OVER_LIMIT && slot_seat_is_free())
 		database->state = DATABASE_DUE;
@@ -227,6 +228,15 @@ attend(Database *database)
 		give_up_slot(database);
 		databases_remove(database);
 	}
+}
+
+static void
+stop_worker(Database *database)
+{
+	TimestampTz again = launch_stop(database, now);
+
+	if (again != 0)
+		wake_by(again);
 }
 
 static void

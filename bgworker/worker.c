@@ -37,6 +37,9 @@
 /* While the extension is locked by somebody, or of a version that we cannot serve. */
 #define LOOK_AGAIN_MS 1000
 
+/* Nothing is left to do but saying goodbye. */
+static volatile sig_atomic_t leaving = false;
+
 static void handle_sigterm(SIGNAL_ARGS);
 static bool find_extension(AcemqSlot *slot);
 static void report_other_version(AcemqSlot *slot);
@@ -76,7 +79,8 @@ acemq_worker_main(Datum arg)
 /*
  * A call into the client library that is waiting for the broker has to be got
  * out first.  die() does the rest at the next CHECK_FOR_INTERRUPTS, and it is
- * what a wait of the server's own looks for.
+ * what a wait of the server's own looks for.  It also logs a FATAL, which is
+ * not called for when a goodbye that is too long is cut short.
  */
 static void
 handle_sigterm(SIGNAL_ARGS)
@@ -86,7 +90,8 @@ handle_sigterm(SIGNAL_ARGS)
 	slot_note_request();
 	link_kick();
 	errno = saved_errno;
-	die(postgres_signal_arg);
+	if (!leaving)
+		die(postgres_signal_arg);
 }
 
 /* True when there is an extension that we can and may serve; false when we are to go. */
@@ -146,6 +151,7 @@ serve(AcemqSlot *slot)
 		if (!relay_step(relay))
 			wait_for_work(relay_socket(relay), relay_wants_write(relay), relay_next_deadline(relay));
 	}
+	leaving = true;
 	relay_shutdown(relay);
 }
 
@@ -159,7 +165,7 @@ reload_if_needed(void)
 	return true;
 }
 
-/* The extension was dropped or altered: our successor finds out what there is now. */
+/* Our successor, if there is to be one, finds out what there is now. */
 static bool
 told_to_leave(AcemqSlot *slot)
 {

@@ -5,8 +5,8 @@
  *
  * A worker is a session: DROP DATABASE, ALTER DATABASE RENAME or SET
  * TABLESPACE and CREATE DATABASE ... TEMPLATE refuse to work while there is
- * one.  Before such a statement we place a hold on the database, end its
- * worker and wait until it is gone.  The hold lasts until the end of the
+ * one.  Before such a statement we place a hold on the database, ask its
+ * worker to leave and wait until it is gone.  The hold lasts until the end of the
  * (sub)transaction, not of the statement: until the commit the launcher would
  * still see a database that has just been dropped.  Every way out of a
  * transaction, a FATAL one included, passes the callbacks here.
@@ -47,6 +47,14 @@
 /* How long past acemq.io_timeout a worker may take to be gone: what it does in between is bounded by that. */
 #define GRACE_MS 2000
 
+/* What a worker that is in the way is told. */
+typedef enum Ask
+{
+	ASK_NOTHING,
+	ASK_TO_LEAVE,
+	ASK_BY_SIGNAL
+} Ask;
+
 static ProcessUtility_hook_type previous_hook = NULL;
 
 /* What the current transaction has to tell at its end. */
@@ -63,7 +71,7 @@ static Oid template_of(const CreatedbStmt *statement);
 static bool may_create_databases(void);
 static bool has_option(List *options, const char *name);
 static void clear_the_way(Oid database);
-static bool worker_is_there(Oid database);
+static bool ask_worker(Oid database, Ask ask);
 static bool changes_databases(Node *statement);
 static bool changes_extension(Node *statement);
 static bool lists_name(List *objects, const char *name);
@@ -209,17 +217,18 @@ has_option(List *options, const char *name)
 static void
 clear_the_way(Oid database)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), acemq_io_timeout + GRACE_MS);
+	TimestampTz begun = GetCurrentTimestamp();
+	TimestampTz deadline = TimestampTzPlusMilliseconds(begun, acemq_io_timeout + GRACE_MS);
+	TimestampTz patience = TimestampTzPlusMilliseconds(begun, ACEMQ_LEAVE_MS);
 
 	if (!acemq_hold_place(database, GetCurrentTransactionNestLevel()))
 		return;
 	holds_placed = true;
-	if (!worker_is_there(database))
+	if (!ask_worker(database, ASK_TO_LEAVE))
 		return;
 
-	acemq_nudge_launcher();
 	ConditionVariablePrepareToSleep(&acemq_shared->worker_gone);
-	while (worker_is_there(database))
+	while (ask_worker(database, GetCurrentTimestamp() < patience ? ASK_NOTHING : ASK_BY_SIGNAL))
 	{
 		long left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
 
@@ -232,12 +241,11 @@ clear_the_way(Oid database)
 }
 
 /*
- * Also tells a worker that is there to end: the launcher does so as well, but
- * only it knows of one that has not attached yet.  Without a launcher an
- * attached one is all there can be to wait for.
+ * True if there is a worker.  The launcher asks it as well, but may not be
+ * there; then an attached one is all there can be to wait for.
  */
 static bool
-worker_is_there(Oid database)
+ask_worker(Oid database, Ask ask)
 {
 	AcemqSlot *slot;
 	bool is_there = false;
@@ -246,11 +254,11 @@ worker_is_there(Oid database)
 	slot = acemq_slot_of(database);
 	if (slot != NULL)
 	{
-		if (slot->worker_pid != 0 && !slot->ended_on_request)
-		{
-			slot->ended_on_request = true;
+		if (ask == ASK_TO_LEAVE)
+			acemq_ask_to_leave(slot);
+		if (ask == ASK_BY_SIGNAL && slot->worker_pid != 0)
 			(void) kill(slot->worker_pid, SIGTERM);
-		}
+		slot->ended_on_request = true;
 		is_there = slot->worker_pid != 0 || (slot->launched && acemq_shared->launcher_pid != 0);
 	}
 	LWLockRelease(acemq_shared->lock);
@@ -308,10 +316,7 @@ transaction_ends(XactEvent event, void *arg)
 		AcemqSlot *slot = extension_changed ? acemq_my_slot() : NULL;
 
 		if (slot != NULL)
-		{
-			pg_atomic_write_u32(&slot->leave, 1);
-			acemq_wake_worker(slot);
-		}
+			acemq_ask_to_leave(slot);
 	}
 	holds_placed = databases_changed = extension_changed = false;
 }

@@ -185,6 +185,20 @@ acemq_wake_worker(AcemqSlot *slot)
 	}
 }
 
+/* Not by way of the wake flag: a worker with nothing to relay does not clear that one. */
+void
+acemq_ask_to_leave(AcemqSlot *slot)
+{
+	Latch *latch;
+
+	pg_atomic_write_u32(&slot->leave, 1);
+	pg_memory_barrier();
+	latch = *(Latch *volatile *) &slot->worker_latch;
+	if (latch != NULL)
+		SetLatch(latch);
+	acemq_nudge_launcher();
+}
+
 void
 acemq_wake_launcher(void)
 {

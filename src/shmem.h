@@ -89,7 +89,7 @@ typedef struct AcemqSlot
 	bool ended_on_request; /* that worker went because it was told to, not for an error */
 	AcemqFinding finding;
 
-	/* set by a backend that dropped or altered the extension: worker, go; a new one will look again */
+	/* worker, go: see acemq_ask_to_leave(); cleared when the next one attaches, which looks at everything again */
 	pg_atomic_uint32 leave;
 
 	/* ---- from backends to the worker ---- */
@@ -197,6 +197,13 @@ extern AcemqSlot *acemq_my_slot(void); /* of MyDatabaseId, cached */
 
 /* Set the wake flag and the worker's (launcher's) latch.  Safe in a commit callback: never raises an error. */
 extern void acemq_wake_worker(AcemqSlot *slot);
+/*
+ * The worker says goodbye to the broker and exits with 0.  One that has not
+ * gone after ACEMQ_LEAVE_MS, because it is waiting for the broker, gets SIGTERM
+ * from the launcher; that is a FATAL in the log.  Never raises an error.
+ */
+extern void acemq_ask_to_leave(AcemqSlot *slot);
+#define ACEMQ_LEAVE_MS 200
 /* Look at pg_database again, and start a worker here at once if there is none, whatever was found before. */
 extern void acemq_wake_launcher(void);
 /* The same for another database; InvalidOid: only look at pg_database again. */

@@ -12,8 +12,6 @@
 #include "shmem.h"
 #include "wake.h"
 
-#include <signal.h>
-
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
@@ -53,7 +51,7 @@ acemq_worker_restart(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(ended);
 }
 
-/* Under the lock the process id is that of a process that runs: it clears it there before it ends. */
+/* Under the lock no successor can attach and take the request for one to itself. */
 static bool
 end_worker(AcemqSlot *slot)
 {
@@ -62,7 +60,7 @@ end_worker(AcemqSlot *slot)
 	LWLockAcquire(acemq_shared->lock, LW_SHARED);
 	found = slot->database == MyDatabaseId && slot->worker_pid != 0;
 	if (found)
-		(void) kill(slot->worker_pid, SIGTERM);
+		acemq_ask_to_leave(slot);
 	LWLockRelease(acemq_shared->lock);
 	return found;
 }
