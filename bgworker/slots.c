@@ -168,6 +168,7 @@ detach(int code, Datum arg)
 			ConditionVariableBroadcast(&slot->fetch_done);
 		}
 		pg_atomic_write_u64(&slot->in_flight, 0);
+		pg_atomic_write_u32(&slot->worker_settings, 0); /* the next one may have others */
 		acemq_slot_set_state(slot, ACEMQ_STATE_STARTING);
 	}
 	acemq_nudge_launcher();
