@@ -56,7 +56,8 @@ COMMENT ON COLUMN acemq.status.held_by IS 'the lane that is held longest, the me
 
 -- acemq.doctor: is all well here, in words.
 --
--- Reads shared memory, settings and catalogs; never the network: what it says of the broker is
+-- Reads shared memory, settings, catalogs and, if the owner may, the configuration file for lines
+-- of ours that were refused (name and reason, never the value); never the network: what it says of the broker is
 -- what the worker last saw, and when.  One row per check; hint says what to do about one
 -- that is not ok.  Without a preloaded library, checks of the processes are left out.
 CREATE FUNCTION acemq.doctor()
