@@ -202,6 +202,26 @@ def test_sweep_raises_when_the_login_is_refused(db, queue, cluster, broker):
     assert ids(db.vhost.drain(queue)) == ["locked-out"]
 
 
+def test_sweep_after_a_setting_was_mended(db, queue, cluster, broker):
+    """A reload, and the sweep before the worker has heard of it: the refusal of before is not the answer."""
+    good = cluster.secret_file("good-password", broker.password + "\n")
+    wrong = cluster.secret_file("wrong-password", "wrong\n")
+    try:
+        cluster.configure(acemq__password_file=good)
+        db.sql(f'ALTER DATABASE "{db.name}" RESET acemq.password_file')
+        restart_worker(db, {})
+        for number in range(3):
+            cluster.configure(acemq__password_file=wrong)
+            await_until(lambda: "ACCESS_REFUSED" in (db.status()["last_error"] or "")
+                        and db.status()["state"] == "disconnected", what="the login is refused")
+            add(db, f"m{number}")
+            cluster.configure(acemq__password_file=good)
+            assert db.value("SELECT acemq.outbox_sweep()") == 1
+    finally:
+        cluster.configure(acemq__password_file=None)
+    assert db.vhost.count(queue) == 3
+
+
 def test_sweep_counts_what_is_left(db, queue):
     """Of a backlog of which all but one message goes out."""
     restart_worker(db, {"acemq.retry_delay": "1h", "acemq.retry_delay_max": "1h"})
