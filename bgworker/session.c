@@ -17,6 +17,8 @@
 #include "session.h"
 
 #include "access/xact.h"
+#include "commands/dbcommands.h"
+#include "miscadmin.h"
 #include "utils/guc.h"
 
 typedef struct Setting
@@ -24,6 +26,11 @@ typedef struct Setting
 	const char *name;
 	const char *value;
 } Setting;
+
+/* Of the database we are connected to.  A rename ends the worker, so it stays right. */
+static char database_name[NAMEDATALEN];
+
+static void name_database(void *process);
 
 static const Setting settings[] = {
     {"role", "none"},
@@ -93,4 +100,28 @@ session_fix_settings(void)
 	StartTransactionCommand();
 	SetConfigOption("client_encoding", "UTF8", PGC_SUSET, PGC_S_OVERRIDE);
 	CommitTransactionCommand();
+}
+
+/* A log_line_prefix cannot: its %d stays empty in a background worker. */
+void
+session_name_messages(const char *process)
+{
+	static ErrorContextCallback callback;
+	const char *name;
+
+	StartTransactionCommand();
+	name = get_database_name(MyDatabaseId);
+	strlcpy(database_name, name != NULL ? name : "", sizeof(database_name));
+	CommitTransactionCommand();
+
+	callback.callback = name_database;
+	callback.arg = unconstify(char *, process);
+	callback.previous = error_context_stack;
+	error_context_stack = &callback;
+}
+
+static void
+name_database(void *process)
+{
+	errcontext("%s of database \"%s\"", (const char *) process, database_name);
 }

@@ -10,4 +10,7 @@
 /* Overrides what ALTER DATABASE, ALTER ROLE or the configuration file says.  After the connection is made. */
 extern void session_fix_settings(void);
 
+/* From here on every message tells which database it comes from. */
+extern void session_name_messages(const char *process);
+
 #endif /* ACEMQ_SESSION_H */

@@ -325,6 +325,20 @@ def test_shutdown(mode):
 # -- what the log says -------------------------------------------------------
 
 
+def test_a_worker_names_its_database(cluster, shop):
+    """Under its present name."""
+    mark = cluster.log_mark()
+    cluster.sql("ALTER DATABASE shop RENAME TO store")
+    try:
+        pid = await_worker(cluster, "store")
+        cluster.sql("SELECT pg_terminate_backend(%s)", (pid,))
+        await_worker(cluster, "store", other_than={pid})
+    finally:
+        cluster.sql("ALTER DATABASE store RENAME TO shop")
+    said = re.search(rf"\[{pid}\] acemq worker  FATAL: .*\n.*CONTEXT:  (.*)", cluster.log_since(mark))
+    assert said.group(1) == 'acemq worker of database "store"'
+
+
 def test_a_requested_departure_is_quiet(cluster, db):
     """Connected or not: no FATAL, which would be an alarm somewhere, and a goodbye to the broker."""
     with throwaway(cluster, "shop"):
