@@ -248,15 +248,17 @@ read_password_file(char *buffer, Size size, BrokerError *error)
 	file = AllocateFile(acemq_password_file, "r");
 	if (file == NULL || fstat(fileno(file), &st) != 0)
 	{
-		snprintf(error->text, sizeof(error->text), "could not read acemq.password_file: %s", strerror(errno));
+		snprintf(error->text, sizeof(error->text), "could not read acemq.password_file: %s: \"%s\"", strerror(errno),
+		         acemq_password_file);
 		if (file)
 			FreeFile(file);
 		return false;
 	}
 	if (!S_ISREG(st.st_mode) || (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
 	{
-		strlcpy(error->text, "acemq.password_file must be a regular file that only its owner can read (mode 0600)",
-		        sizeof(error->text));
+		snprintf(error->text, sizeof(error->text),
+		         "acemq.password_file must be a regular file that only its owner can read (mode 0600): \"%s\"",
+		         acemq_password_file);
 		FreeFile(file);
 		return false;
 	}
@@ -264,7 +266,7 @@ read_password_file(char *buffer, Size size, BrokerError *error)
 	FreeFile(file);
 	if (!got)
 	{
-		strlcpy(error->text, "acemq.password_file is empty", sizeof(error->text));
+		snprintf(error->text, sizeof(error->text), "acemq.password_file is empty: \"%s\"", acemq_password_file);
 		return false;
 	}
 	buffer[strcspn(buffer, "\r\n")] = '\0';

@@ -246,6 +246,9 @@ connect_problem(int status, GuardOutcome outcome, int save_errno)
 		return "the process is being terminated";
 	if (outcome == GUARD_TIMED_OUT || status == AMQP_STATUS_TIMEOUT)
 		return "timed out";
+	/* OpenSSL's words for an answer that is no TLS at all. */
+	if (strcmp(reason, "wrong version number") == 0)
+		return "the server does not speak TLS on this port (wrong version number)";
 	if (status == AMQP_STATUS_SSL_CONNECTION_FAILED && reason[0] == '\0')
 		return "the broker closed the connection during the TLS handshake";
 	if (reason[0] != '\0')

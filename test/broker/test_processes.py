@@ -325,6 +325,26 @@ def test_shutdown(mode):
 # -- what the log says -------------------------------------------------------
 
 
+def last_error(cluster, dbname, setting, value):
+    """What the worker says with this setting."""
+    cluster.sql(f"ALTER DATABASE {dbname} SET {setting} = '{value}'")
+    cluster.sql("SELECT acemq.worker_restart()", dbname=dbname)
+    return lambda: cluster.sql("SELECT last_error FROM acemq.status", dbname=dbname)[0][0] or ""
+
+
+def test_a_password_file_that_cannot_be_read_is_named(cluster, shop):
+    cluster.sql("ALTER DATABASE shop SET acemq.url = 'amqp://user@127.0.0.1:1'")
+    path = cluster.secret_file("no-password", "")
+    for name, words in (("/nowhere/at/all", "No such file"), (path, "is empty"), (cluster.log, "mode 0600")):
+        said = last_error(cluster, shop, "acemq.password_file", name)
+        await_until(lambda: words in said() and f'"{name}"' in said(), 10, said)
+
+
+def test_tls_on_a_port_without(cluster, shop, broker):
+    said = last_error(cluster, shop, "acemq.url", f"amqps://user:@127.0.0.1:{broker.port}")
+    await_until(lambda: "does not speak TLS on this port" in said(), 10, said)
+
+
 def test_a_worker_names_its_database(cluster, shop):
     """Under its present name."""
     mark = cluster.log_mark()
