@@ -24,6 +24,7 @@
 #include "access/xact.h"
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
@@ -37,9 +38,11 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 
 static DbExtension lock_extension(Oid *owner);
-static bool read_extension(Oid extension, Oid *owner, bool *version_fits);
+static bool read_extension(Oid extension, bool *version_fits);
+static Oid table_owner(Oid table);
 static bool is_passing_error(int sqlerrcode);
 
 DbExtension
@@ -148,7 +151,7 @@ lock_extension(Oid *owner)
 		return DB_EXTENSION_ABSENT;
 	if (!ConditionalLockDatabaseObject(ExtensionRelationId, extension, 0, AccessShareLock))
 		return DB_BUSY;
-	if (!read_extension(extension, owner, &version_fits))
+	if (!read_extension(extension, &version_fits))
 		return DB_BUSY;
 	if (!version_fits)
 		return DB_EXTENSION_OTHER_VERSION;
@@ -159,7 +162,26 @@ lock_extension(Oid *owner)
 		return DB_BUSY;
 	if (!ConditionalLockRelationOid(outbox, RowExclusiveLock))
 		return DB_BUSY;
-	return DB_EXTENSION_PRESENT;
+	*owner = table_owner(outbox);
+	return OidIsValid(*owner) ? DB_EXTENSION_PRESENT : DB_BUSY;
+}
+
+/*
+ * Whose rights our statements run with.  The owner of the table and not of the
+ * extension: triggers and index expressions that the owner has put on the table
+ * must not get more than the owner has.
+ */
+static Oid
+table_owner(Oid table)
+{
+	HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(table));
+	Oid owner;
+
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	return owner;
 }
 
 /*
@@ -168,7 +190,7 @@ lock_extension(Oid *owner)
  * accept an older one will widen this test.
  */
 static bool
-read_extension(Oid extension, Oid *owner, bool *version_fits)
+read_extension(Oid extension, bool *version_fits)
 {
 	Relation rel = table_open(ExtensionRelationId, AccessShareLock);
 	ScanKeyData key;
@@ -184,7 +206,6 @@ read_extension(Oid extension, Oid *owner, bool *version_fits)
 		bool isnull;
 		Datum version = heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(rel), &isnull);
 
-		*owner = ((Form_pg_extension) GETSTRUCT(tuple))->extowner;
 		*version_fits = !isnull && strcmp(text_to_cstring(DatumGetTextPP(version)), ACEMQ_VERSION) == 0;
 		found = true;
 	}

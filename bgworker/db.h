@@ -32,7 +32,7 @@ typedef enum DbResult
 } DbResult;
 
 /*
- * Run work(arg) in a transaction, as the extension's owner, with the outbox
+ * Run work(arg) in a transaction, as the owner of the outbox, with that table
  * locked ROW EXCLUSIVE and SPI connected.  Locks are taken conditionally; an
  * error that only means "not now" aborts the transaction and gives
  * DB_SKIPPED, any other ends the process (the launcher starts a new one).

@@ -58,12 +58,14 @@ typedef struct OutboxRow
 	Lane *lane;
 	dlist_node node;       /* in the list its state names */
 	dlist_node all;        /* in the list of all rows, oldest admission first */
+	bool of_slow_lane;     /* when it was taken in */
 	bool wants_probe;      /* when it was taken in */
 	bool was_big;          /* counted as larger than the budget: the setting may change meanwhile */
 	int held_entry;        /* index in AcemqSlot.fetched */
 	int channel;           /* while on the wire */
 	TimestampTz sent_at;   /* while on the wire */
 	bool was_sent;         /* has been on the wire before: sending it again may duplicate */
+	bool maybe_delivered;  /* an earlier attempt had no outcome, or was nacked: some queue may hold a copy */
 	bool suspect;          /* was in flight when a channel died: goes out on a channel of its own */
 	bool alone;            /* was in flight when the broker ended the connection: nothing else is on the wire with it */
 	XLogRecPtr durable_at; /* not published before this position is confirmed */

@@ -87,6 +87,8 @@ static TimestampTz read_time(HeapTuple tuple, TupleDesc desc, int column);
 static int64 read_int(HeapTuple tuple, TupleDesc desc, int column, Oid type, int64 if_null);
 static char *read_text(HeapTuple tuple, TupleDesc desc, int column);
 static bool can_lock(int64 id);
+static char *to_utf8(char *string);
+static char *from_utf8(const char *string);
 
 StoreScan
 store_scan_ids(int64 from, int64 upto, int limit, StoreReader reader, void *arg)
@@ -109,8 +111,8 @@ store_scan_key(const char *ordering_key, int64 from, int64 upto, int limit, Stor
 	               " AND id OPERATOR(pg_catalog.>=) $2 AND id OPERATOR(pg_catalog.<=) $3 ORDER BY id LIMIT $4",
 	    4,
 	    {TEXTOID, INT8OID, INT8OID, INT8OID}};
-	Datum values[] = {CStringGetTextDatum(pg_any_to_server(ordering_key, strlen(ordering_key), PG_UTF8)),
-	                  Int64GetDatum(from), Int64GetDatum(upto), Int64GetDatum(limit)};
+	Datum values[] = {CStringGetTextDatum(from_utf8(ordering_key)), Int64GetDatum(from), Int64GetDatum(upto),
+	                  Int64GetDatum(limit)};
 
 	db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
 	return offer_rows(limit, reader, arg);
@@ -126,9 +128,9 @@ store_scan_exchange(const char *exchange, const char *queue, int64 from, int64 u
 	               " AND id OPERATOR(pg_catalog.>=) $3 AND id OPERATOR(pg_catalog.<=) $4 ORDER BY id LIMIT $5",
 	    5,
 	    {TEXTOID, TEXTOID, INT8OID, INT8OID, INT8OID}};
-	Datum values[] = {CStringGetTextDatum(pg_any_to_server(exchange, strlen(exchange), PG_UTF8)),
-	                  queue ? CStringGetTextDatum(pg_any_to_server(queue, strlen(queue), PG_UTF8)) : (Datum) 0,
-	                  Int64GetDatum(from), Int64GetDatum(upto), Int64GetDatum(limit)};
+	Datum values[] = {CStringGetTextDatum(from_utf8(exchange)),
+	                  queue ? CStringGetTextDatum(from_utf8(queue)) : (Datum) 0, Int64GetDatum(from),
+	                  Int64GetDatum(upto), Int64GetDatum(limit)};
 
 	db_execute(&statement, values, queue ? "     " : " n   ", 0, SPI_OK_SELECT);
 	return offer_rows(limit, reader, arg);
@@ -255,28 +257,41 @@ read_int(HeapTuple tuple, TupleDesc desc, int column, Oid type, int64 if_null)
 }
 
 /*
- * As UTF-8, whatever the database encoding.  outbox_add has made sure that
- * names convert; a row put in by hand may hold one that does not, and must not
- * stop the others: it goes out byte for byte, and the broker decides.
+ * From one encoding to another; the same string if it does not convert.
+ * outbox_add has made sure that names do; a row put in by hand may hold one
+ * that does not, and must not stop the others: it goes out byte for byte, and
+ * the broker decides.
  */
 static char *
-to_utf8(char *string)
+convert_name(const char *string, int from, int to)
 {
-	int from = GetDatabaseEncoding();
 	int len = strlen(string);
 	Oid conversion;
 	char *converted;
 
-	if (from == PG_UTF8 || from == PG_SQL_ASCII || len == 0)
-		return string;
-	conversion = FindDefaultConversionProc(from, PG_UTF8);
+	if (from == to || from == PG_SQL_ASCII || to == PG_SQL_ASCII || len == 0)
+		return unconstify(char *, string);
+	conversion = FindDefaultConversionProc(from, to);
 	if (!OidIsValid(conversion))
-		return string;
+		return unconstify(char *, string);
 	converted = palloc(len * MAX_CONVERSION_GROWTH + 1);
-	if (pg_do_encoding_conversion_buf(conversion, from, PG_UTF8, (unsigned char *) string, len,
+	if (pg_do_encoding_conversion_buf(conversion, from, to, (unsigned char *) unconstify(char *, string), len,
 	                                  (unsigned char *) converted, len * MAX_CONVERSION_GROWTH + 1, true) < len)
-		return string;
+		return unconstify(char *, string);
 	return converted;
+}
+
+static char *
+to_utf8(char *string)
+{
+	return convert_name(string, GetDatabaseEncoding(), PG_UTF8);
+}
+
+/* Of what to_utf8() has made. */
+static char *
+from_utf8(const char *string)
+{
+	return convert_name(string, PG_UTF8, GetDatabaseEncoding());
 }
 
 static char *

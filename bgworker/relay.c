@@ -7,6 +7,7 @@
  *		relay_fetch.c    table  -> memory
  *		relay_memory.c   what is in memory
  *		relay_publish.c  memory -> broker
+ *		relay_trust.c    which destinations may share a channel
  *		relay_outcome.c  broker -> memory
  *		relay_settle.c   memory -> table
  *
@@ -40,6 +41,7 @@ static bool poll_is_due(Relay *relay);
 static void keep_connection(Relay *relay);
 static void notice_loss(Relay *relay);
 static void release_lanes(Relay *relay);
+static void resume_probes(Relay *relay);
 static bool database_turn_is_due(Relay *relay, bool polled);
 static void show_state(Relay *relay);
 static void summarize(Relay *relay);
@@ -57,10 +59,12 @@ relay_create(MemoryContext parent, AcemqSlot *slot)
 	relay->link = link_create(context, slot);
 	relay->lanes = lanes_create(context);
 	relay_memory_init(relay);
-	relay_forget_proven(relay);
+	relay_trust_init(relay);
 
 	relay->next_id = 1;
 	relay->fetch_wanted = true;
+	relay->purge_all = true;
+	relay->due_limit = 2000;
 	relay->rows_per_scan = 1000;
 	relay->due_read = PG_INT64_MIN + 1;
 	relay->poll_delay_ms = acemq_poll_interval;
@@ -99,6 +103,7 @@ relay_step(Relay *relay)
 	polled = poll_is_due(relay);
 	keep_connection(relay);
 	release_lanes(relay);
+	resume_probes(relay);
 	if (!relay_has_room(relay) && relay_wants_rows(relay))
 		relay_relieve_memory(relay);
 
@@ -252,6 +257,16 @@ release_lanes(Relay *relay)
 		lane_forget_if_unused(relay->lanes, lane);
 }
 
+/* Lanes whose rows were not taken in for want of a probe channel get a chance again, those of a slow queue among them. */
+static void
+resume_probes(Relay *relay)
+{
+	if (dlist_is_empty(&relay->lanes->probe_backlog) || relay->now < relay->resume_at)
+		return;
+	ms_after(&relay->resume_at, relay->now, RELAY_RESUME_MS);
+	lanes_resume_probes(relay->lanes, RELAY_PROBE_ROWS);
+}
+
 static bool
 database_turn_is_due(Relay *relay, bool polled)
 {
@@ -272,6 +287,7 @@ relay_config_changed(Relay *relay)
 	}
 	link_reread_settings(relay->link);
 	acemq_slot_note_settings(relay->slot);
+	relay->purge_all = true;
 	relay->poll_at = 0;
 }
 
@@ -311,6 +327,8 @@ relay_next_deadline(Relay *relay)
 	{
 		earliest(&deadline, relay->now + (int64) Max(acemq_heartbeat, 1) * USECS_PER_SEC / 2);
 		earliest(&deadline, lanes_next_release_at(relay->lanes));
+		if (!dlist_is_empty(&relay->lanes->probe_backlog))
+			earliest(&deadline, Max(relay->resume_at, relay->now + 1000));
 		if (relay->next_due > relay->now)
 			earliest(&deadline, relay->next_due);
 		if (relay->on_wire > 0)

@@ -39,6 +39,7 @@
 #define ROWS_PER_SCAN     2000
 #define ROWS_PER_SCAN_MIN 64
 #define LANES_PER_TURN    64
+#define MAX_DUE_LIMIT     1000000
 
 typedef enum FetchSource
 {
@@ -226,7 +227,12 @@ fetch_due(FetchState *state)
 	if (relay->next_due == 0 || relay->next_due > upto)
 		return;
 	state->source = SOURCE_DUE;
-	scan = store_scan_due(relay->next_due - 1, upto, ROWS_PER_SCAN + relay->nrows, admit_row, state);
+	state->kept = 0;
+	scan = store_scan_due(relay->next_due - 1, upto, relay->due_limit + relay->nrows, admit_row, state);
+	/* Nothing but rows that somebody has locked: look further. */
+	relay->due_limit = !scan.complete && state->kept == 0 && relay->nrequeue == 0 && !state->full
+	                       ? Min(relay->due_limit * 2, MAX_DUE_LIMIT)
+	                       : ROWS_PER_SCAN;
 	if (scan.complete)
 	{
 		relay->due_read = upto;
@@ -300,7 +306,8 @@ admit_row(void *arg, const OutboxRow *row)
 		return state->source != SOURCE_LANE || !lane->held;
 	if (!lane_allows(state, lane, row, &dealt_with))
 		return dealt_with;
-	if (relay->nwant_probe >= RELAY_PROBE_ROWS && relay_needs_probe(relay, lane, row))
+	if (lane->slow ? relay->nslow >= RELAY_SLOW_ROWS
+	               : relay->nwant_probe >= RELAY_PROBE_ROWS && relay_needs_probe(relay, lane, row))
 	{
 		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
 		lane_wait_for_probe(relay->lanes, lane);
@@ -406,7 +413,8 @@ keep_row(FetchState *state, Lane *lane, const OutboxRow *offered)
 	Relay *relay = state->relay;
 	OutboxRow *row = store_keep_row(offered, relay->rows_context);
 
-	row->wants_probe = relay_needs_probe(relay, lane, row);
+	row->of_slow_lane = lane->slow;
+	row->wants_probe = !lane->slow && relay_needs_probe(relay, lane, row);
 	relay_take_in(relay, row);
 	if (lane->nwaiting == 0 && lane->on_wire == 0)
 		lane->last_progress = relay->now;

@@ -23,6 +23,8 @@
 
 /* Rows in memory that want a probe channel, at most: the others wait in the table, so that memory is for rows that can go. */
 #define RELAY_PROBE_ROWS 32
+#define RELAY_SLOW_ROWS  8
+#define RELAY_RESUME_MS  250
 
 /* Ids are read in steps of this many, so that a stretch of dead rows never keeps the loop from its sockets. */
 #define RELAY_ID_STEP    20000
@@ -42,7 +44,8 @@ struct Relay
 	int nrows;
 	Size bytes;       /* of those that are not big */
 	int nbig;         /* rows larger than the budget: one at a time */
-	int nwant_probe;  /* rows in memory that wanted a probe channel when they came */
+	int nslow;        /* rows in memory whose lane was slow when they came */
+	int nwant_probe;  /* other rows in memory that wanted a probe channel when they came */
 	int nalone;       /* rows that go out with nothing else on the wire */
 	bool memory_full; /* a row was refused for want of room, and none has left since */
 	struct HTAB *by_id;
@@ -66,7 +69,7 @@ struct Relay
 	bool draining; /* a big row waits for an empty wire: nothing else is sent while it empties */
 	TimestampTz last_outcome;
 	char *probe_failure; /* words of the channel close that is being reported */
-	struct HTAB *proven; /* exchanges that have taken a message on this connection */
+	struct HTAB *trust;  /* see relay_trust.c */
 
 	/* ---- where to read ---- */
 	int64 next_id;                       /* of the forward scan */
@@ -76,6 +79,7 @@ struct Relay
 	AcemqRange locked[RELAY_MAX_RANGES]; /* rows somebody had locked: looked at again with the next poll */
 	int nlocked;
 	int rows_per_scan;
+	int due_limit;
 	TimestampTz due_read; /* rows with not_before up to here have been dealt with */
 	TimestampTz next_due; /* 0: none known */
 	bool fetch_wanted;
@@ -90,7 +94,9 @@ struct Relay
 	bool prepared_seen;       /* a prepared transaction existed at the last poll */
 	TimestampTz unblocked_at; /* confirm deadlines count from here at the earliest */
 	TimestampTz upkeep_at;    /* purge, prepared transactions, oldest row, counting */
+	bool purge_all;           /* after a start or a reload: rows that an earlier acemq.outbox_retention has kept */
 	bool upkeep_more;         /* upkeep has not come to its end */
+	TimestampTz resume_at;    /* lanes that wait for a probe channel */
 	TimestampTz relieve_at;   /* stalled lanes in memory */
 	TimestampTz confirm_look_at;
 	TimestampTz summary_at;    /* oldest row and held lane for status */
@@ -161,9 +167,13 @@ extern bool relay_wants_rows(Relay *relay);
 /* relay_publish.c */
 extern void relay_publish(Relay *relay);
 extern bool relay_needs_probe(Relay *relay, const Lane *lane, const OutboxRow *row);
-extern bool relay_exchange_is_proven(Relay *relay, const char *exchange);
-extern void relay_prove_exchange(Relay *relay, const char *exchange);
-extern void relay_forget_proven(Relay *relay);
+
+/* relay_trust.c */
+extern void relay_trust_init(Relay *relay);
+extern bool relay_is_trusted(Relay *relay, const OutboxRow *row);
+extern void relay_trust(Relay *relay, const OutboxRow *row);
+extern void relay_distrust(Relay *relay, const OutboxRow *row);
+extern void relay_forget_trust(Relay *relay);
 
 /* relay_outcome.c */
 extern void relay_take_events(Relay *relay);

@@ -121,6 +121,8 @@ relay_take_in(Relay *relay, OutboxRow *row)
 		relay->nalone++;
 	if (row->wants_probe)
 		relay->nwant_probe++;
+	if (row->of_slow_lane)
+		relay->nslow++;
 	row->durable_at = 0; /* not known to be durable: set at the end of the turn */
 }
 
@@ -133,7 +135,7 @@ take_entry(Relay *relay, OutboxRow *row)
 	if (before)
 	{
 		entry = before->entry;
-		row->was_sent = true;
+		row->was_sent = row->maybe_delivered = true;
 		row->alone = before->alone;
 		hash_search(relay->sent_before, &row->id, HASH_REMOVE, NULL);
 		return entry;
@@ -164,6 +166,8 @@ let_go(Relay *relay, OutboxRow *row)
 		relay->bytes -= row->size;
 	if (row->alone)
 		relay->nalone--;
+	if (row->of_slow_lane)
+		relay->nslow--;
 	if (row->wants_probe && --relay->nwant_probe <= RELAY_PROBE_ROWS / 2)
 		lanes_resume_probes(relay->lanes, 1);
 	relay->memory_full = false;

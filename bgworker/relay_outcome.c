@@ -55,7 +55,9 @@ take_event(Relay *relay, const BrokerEvent *event)
 			break;
 		case BROKER_EVENT_NACKED:
 			pg_atomic_fetch_add_u64(&relay->slot->nacked, 1);
-			relay_prove_exchange(relay, ((OutboxRow *) (uintptr_t) event->token)->exchange);
+			/* Of several queues one may have refused and the others not. */
+			((OutboxRow *) (uintptr_t) event->token)->maybe_delivered = true;
+			relay_trust(relay, (OutboxRow *) (uintptr_t) event->token);
 			relay_fail_row(relay, row_of_event(relay, event), "the broker refused the message (basic.nack)");
 			break;
 		case BROKER_EVENT_CHANNEL_CLOSED:
@@ -114,7 +116,7 @@ confirmed(Relay *relay, OutboxRow *row)
 		lane->suspect = false;
 	lane->slow = false;
 	lane->slow_count = 0;
-	relay_prove_exchange(relay, row->exchange);
+	relay_trust(relay, row);
 	row->lane = NULL;
 	row->state = ROW_CONFIRMED;
 	if (relay->nconfirmed++ == 0)
@@ -134,7 +136,7 @@ returned(Relay *relay, OutboxRow *row, const BrokerEvent *event)
 	snprintf(failure, sizeof(failure), "returned by the broker: %d %s (exchange \"%s\", routing key \"%s\")",
 	         event->code, event->text, row->exchange, row->routing_key);
 	pg_atomic_fetch_add_u64(&relay->slot->returned, 1);
-	relay_prove_exchange(relay, row->exchange);
+	relay_trust(relay, row);
 	relay_fail_row(relay, row, failure);
 }
 
@@ -149,7 +151,7 @@ relay_fail_row(Relay *relay, OutboxRow *row, const char *failure)
 	Lane *lane = row->lane;
 
 	pg_atomic_fetch_add_u64(&relay->slot->failed, 1);
-	row->attempts++;
+	row->attempts = Min(row->attempts, PG_INT32_MAX - 1) + 1;
 	row->failure = MemoryContextStrdup(relay->context, failure);
 	row->state = ROW_FAILED;
 	dlist_push_tail(&relay->failed, &row->node);
@@ -175,7 +177,7 @@ channel_closed(Relay *relay, const BrokerEvent *event)
 	if (event->channel == BROKER_CHANNEL_MAIN)
 	{
 		/* What was good may be good no more: each exchange has to show it again before it shares a channel. */
-		relay_forget_proven(relay);
+		relay_forget_trust(relay);
 		ereport(LOG, (errmsg("acemq: %s", relay->probe_failure),
 		              errdetail("The messages in flight are sent again one by one to find the cause.")));
 		acemq_slot_set_error(relay->slot, relay->probe_failure);
@@ -188,6 +190,7 @@ unsettled(Relay *relay, OutboxRow *row)
 {
 	if (row->channel != BROKER_CHANNEL_MAIN)
 	{
+		relay_distrust(relay, row);
 		relay_fail_row(relay, row, relay->probe_failure ? relay->probe_failure : "channel closed by the broker");
 		return;
 	}
@@ -199,6 +202,7 @@ unsettled(Relay *relay, OutboxRow *row)
 static void
 put_back(Relay *relay, OutboxRow *row)
 {
+	row->maybe_delivered = true;
 	lane_insert_by_id(relay->lanes, row->lane, row);
 }
 
@@ -249,7 +253,7 @@ relay_lost(Relay *relay, const char *reason, int code)
 		put_back(relay, row);
 	}
 	relay_give_back(relay, NULL);
-	relay_forget_proven(relay);
+	relay_forget_trust(relay);
 	link_drop(relay->link, reason, reason == NULL);
 }
 

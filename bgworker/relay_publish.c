@@ -18,8 +18,6 @@
  */
 #include "relay_internal.h"
 
-#include "common/hashfn.h"
-#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -28,6 +26,8 @@
 
 /* Rows one lane sends before the next one has its turn. */
 #define LANE_BURST 64
+/* Lanes whose confirms timed out may keep a channel for as long again: so many of them at a time. */
+#define SLOW_PROBES 2
 /* Without an outcome for so long, the wire has stalled. */
 #define WIRE_STALLED_MS 250
 
@@ -170,6 +170,20 @@ prefer_alone_rows(Relay *relay)
 	}
 }
 
+/* The broker must see what it is asked at once: a corked request would wait for the kernel's timer. */
+static bool
+open_channel(Relay *relay, int channel)
+{
+	bool opened;
+
+	if (broker_channel_is_open(link_conn(relay->link), channel))
+		return true;
+	broker_uncork(link_conn(relay->link));
+	opened = link_open_channel(relay->link, channel);
+	broker_cork(link_conn(relay->link));
+	return opened;
+}
+
 static SendResult
 send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
 {
@@ -180,7 +194,7 @@ send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
 	char expiration[32];
 	BrokerPublish result;
 
-	if (!broker_channel_is_open(link_conn(relay->link), channel) && !link_open_channel(relay->link, channel))
+	if (!open_channel(relay, channel))
 	{
 		MemoryContextSwitchTo(caller);
 		return SEND_STOP;
@@ -266,25 +280,38 @@ lane_window_bytes(void)
 bool
 relay_needs_probe(Relay *relay, const Lane *lane, const OutboxRow *row)
 {
-	return row->suspect || lane->suspect || row->attempts > 0 || !relay_exchange_is_proven(relay, row->exchange);
+	return row->suspect || lane->suspect || lane->slow || row->attempts > 0 || !relay_is_trusted(relay, row);
+}
+
+static bool
+same_destination(const OutboxRow *a, const OutboxRow *b)
+{
+	return strcmp(a->exchange, b->exchange) == 0 &&
+	       (a->exchange[0] != '\0' || strcmp(a->routing_key, b->routing_key) == 0);
 }
 
 /*
- * An exchange that has not taken a message on this connection gets one probe
+ * A destination that is not trusted (relay_trust.c) gets one probe
  * channel: if it is not there at all, the lanes to it must not take all of
- * them.
+ * them.  Nor must lanes whose queue does not confirm.
  */
 static int
 free_probe_channel(Relay *relay, const OutboxRow *row)
 {
-	bool proven = relay_exchange_is_proven(relay, row->exchange);
+	bool trusted = relay_is_trusted(relay, row);
 	int found = -1;
+	int nslow = 0;
 
 	for (int i = 0; i < RELAY_PROBES; i++)
 	{
 		if (relay->probes[i] == NULL)
+		{
 			found = BROKER_CHANNEL_PROBE + i;
-		else if (!proven && strcmp(relay->probes[i]->exchange, row->exchange) == 0)
+			continue;
+		}
+		if (relay->probes[i]->lane->slow && ++nslow >= SLOW_PROBES && row->lane->slow)
+			return -1;
+		if (!trusted && same_destination(relay->probes[i], row))
 			return -1;
 	}
 	return found;
@@ -322,59 +349,4 @@ build_message(const OutboxRow *row, WireTable *headers, char *expiration, Broker
 		snprintf(expiration, 32, INT64_FORMAT, row->expiration);
 		message->expiration = expiration;
 	}
-}
-
-/* ---- exchanges that have taken a message on this connection ---- */
-
-typedef struct ProvenExchange
-{
-	uint64 hash[2]; /* of the name: two exchanges that share 128 bits share a probe */
-} ProvenExchange;
-
-static void
-exchange_key(const char *exchange, ProvenExchange *key)
-{
-	int len = strlen(exchange);
-
-	key->hash[0] = hash_bytes_extended((const unsigned char *) exchange, len, 1);
-	key->hash[1] = hash_bytes_extended((const unsigned char *) exchange, len, 2);
-}
-
-void
-relay_forget_proven(Relay *relay)
-{
-	HASHCTL control = {0};
-
-	if (relay->proven)
-		hash_destroy(relay->proven);
-	control.keysize = sizeof(ProvenExchange);
-	control.entrysize = sizeof(ProvenExchange);
-	control.hcxt = relay->context;
-	relay->proven = hash_create("acemq proven exchanges", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-}
-
-/* The default exchange is always there. */
-bool
-relay_exchange_is_proven(Relay *relay, const char *exchange)
-{
-	ProvenExchange key;
-
-	if (exchange[0] == '\0')
-		return true;
-	exchange_key(exchange, &key);
-	return hash_search(relay->proven, &key, HASH_FIND, NULL) != NULL;
-}
-
-void
-relay_prove_exchange(Relay *relay, const char *exchange)
-{
-	ProvenExchange key;
-	bool found;
-
-	if (exchange[0] == '\0')
-		return;
-	exchange_key(exchange, &key);
-	hash_search(relay->proven, &key, HASH_ENTER, &found);
-	if (!found)
-		lanes_resume_probes(relay->lanes, RELAY_PROBE_ROWS); /* some of them may have waited for this */
 }

@@ -274,8 +274,8 @@ after_failure(Relay *relay, OutboxRow *row, bool retire)
 	lane->nfailed--;
 	pfree(row->failure);
 	row->failure = NULL;
-	if (row->alone && !retire)
-		relay_set_aside(relay, row); /* it goes alone the next time too */
+	if (row->maybe_delivered || (row->alone && !retire))
+		relay_set_aside(relay, row); /* cannot be cancelled; goes alone the next time too */
 	else
 		relay_forget_row(relay, row);
 }
@@ -323,7 +323,13 @@ upkeep(DatabaseTurn *turn)
 	Relay *relay = turn->relay;
 
 	relay->upkeep_at = relay->now + (int64) acemq_poll_interval * 1000;
-	relay->upkeep_more = acemq_outbox_retention > 0 && store_purge_published(PURGE_BATCH) == PURGE_BATCH;
+	relay->upkeep_more = false;
+	if (acemq_outbox_retention > 0 || relay->purge_all)
+	{
+		relay->upkeep_more = store_purge_published(PURGE_BATCH) == PURGE_BATCH;
+		/* Without retention there is nothing new to purge, once what an earlier setting has kept is gone. */
+		relay->purge_all = relay->upkeep_more;
+	}
 	relay->oldest_unread = relay->caught_up && link_conn(relay->link) ? 0 : store_oldest(relay->next_id);
 	if (max_prepared_xacts > 0)
 	{

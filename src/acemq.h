@@ -30,7 +30,7 @@
 
 /* Upper end of acemq.max_in_flight, and the rows a worker may hold in memory (in flight and waiting for their turn). */
 #define ACEMQ_MAX_IN_FLIGHT      10000
-#define ACEMQ_MAX_ROWS_IN_MEMORY (2 * ACEMQ_MAX_IN_FLIGHT)
+#define ACEMQ_MAX_ROWS_IN_MEMORY (4 * ACEMQ_MAX_IN_FLIGHT)
 
 /* acemq.max_body_size cannot be set higher. */
 #define ACEMQ_BODY_SIZE_LIMIT (128 * 1024 * 1024)

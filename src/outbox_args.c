@@ -156,6 +156,25 @@ is_default_type(const text *type, const text *routing_key)
 	       memcmp(VARDATA_ANY(type), ACEMQ_DEFAULT_TYPE, strlen(ACEMQ_DEFAULT_TYPE)) == 0;
 }
 
+/*
+ * RabbitMQ's direct reply-to is a name that stands for a consumer on the
+ * channel of the publish.  The relay has none: the broker would close its
+ * channel (PRECONDITION_FAILED - fast reply consumer does not exist).
+ */
+static void
+check_reply_to(const text *reply_to)
+{
+	static const char direct[] = "amq.rabbitmq.reply-to";
+
+	if (reply_to == NULL || VARSIZE_ANY_EXHDR(reply_to) < strlen(direct) ||
+	    memcmp(VARDATA_ANY(reply_to), direct, strlen(direct)) != 0)
+		return;
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+	                errmsg("argument \"reply_to\" cannot be RabbitMQ's direct reply-to"),
+	                errdetail("The reply would go to a consumer of the relay, which has none."),
+	                errhint("Name a queue that you consume.")));
+}
+
 /* What is the same as its default is not stored. */
 static void
 read_envelope(FunctionCallInfo fcinfo, int first, OutboxMessage *message)
@@ -168,6 +187,7 @@ read_envelope(FunctionCallInfo fcinfo, int first, OutboxMessage *message)
 		message->correlation_id = NULL;
 	message->causation_id = read_text(fcinfo, first, ARG_CAUSATION_ID);
 	message->reply_to = read_text(fcinfo, first, ARG_REPLY_TO);
+	check_reply_to(message->reply_to);
 	message->origin = origin_text();
 	message->headers = PG_ARGISNULL(first + ARG_HEADERS) ? NULL : PG_GETARG_JSONB_P(first + ARG_HEADERS);
 }

@@ -280,3 +280,32 @@ def test_rewritten_under_load(db):
     with db.vhost.collect(queue) as collector:
         await_until(lambda: sent <= set(collector.ids), 60, "every message came")
     assert set(collector.ids) == sent
+
+
+def test_a_nacked_message_cannot_be_cancelled(quick):
+    """A fanout to a queue that refuses and one that does not: the message is out, whatever the confirm says."""
+    db, vhost = quick, quick.vhost
+    vhost.declare("full", exchange="all", kind="fanout", x_max_length=1, x_overflow="reject-publish")
+    good = vhost.declare("good", exchange="all", kind="fanout")
+    add(db, "all", "k", "1")
+    assert len(vhost.drain(good, 1)) == 1
+    nacked = add(db, "all", "k", "2")
+    await_until(lambda: attempts(db, nacked) >= 1, 10, "the message was nacked")
+    assert db.value("SELECT acemq.outbox_cancel(%s)", (nacked,)) is False
+    assert nacked in ids(vhost.drain(good))
+
+
+def test_properties_that_close_the_channel(quick):
+    """Forty keys of one exchange with a header that the broker refuses: another exchange hardly notices."""
+    db, vhost = quick, quick.vhost
+    vhost.declare("bad", exchange="bad", binding="#")
+    queue = vhost.declare("events", exchange="orders", binding="#")
+    sent = set()
+    with vhost.collect(queue) as collector:
+        for n in range(40):
+            db.sql("SELECT acemq.outbox_add('bad', 'k', '1', headers => '{\"CC\": \"not a list\"}', ordering_key => %s)",
+                   (f"key-{n}",))
+            sent |= {row[0] for row in db.sql("SELECT acemq.outbox_add('orders', 'k', '1') FROM generate_series(1, 100)")}
+        await_until(lambda: sent <= set(collector.ids), 30, "the good lane is through")
+    await_until(lambda: len(retired(db)) == 40, 60, "all bad records are retired")
+    assert set(collector.ids) == sent

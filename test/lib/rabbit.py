@@ -225,7 +225,7 @@ class Broker:
             self.ctl("eval", lookup + "ok = sys:resume(Pid).")
 
     def close_connections(self, reason="closed by the test"):
-        self.ctl("close_all_connections", reason)
+        self.ctl("close_all_connections", "--global", reason)
 
     def set_max_message_size(self, size):
         """Also for a running node."""

@@ -281,3 +281,6 @@ ROLLBACK;
 DROP ROLE regress_acemq_producer;
 
 SELECT count(*) AS left_behind FROM acemq.outbox;
+
+-- direct reply-to stands for a consumer on the publishing channel, which the relay does not have
+SELECT acemq.outbox_add('ex', 'k', '{}', reply_to => 'amq.rabbitmq.reply-to');
