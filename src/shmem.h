@@ -134,7 +134,7 @@ typedef struct AcemqSlot
 	pg_atomic_uint64 returned;
 	pg_atomic_uint64 nacked;
 	pg_atomic_uint64 reconnects;
-	pg_atomic_uint64 overtaken; /* rows that went out before an earlier, failed one of their lane */
+	pg_atomic_uint64 overtaken; /* rows that were confirmed while an earlier row of their lane had failed */
 	pg_atomic_uint64 resent;    /* rows put on the wire again after a loss: possible duplicates */
 	pg_atomic_uint64
 	    login_refused; /* logins the broker refused when all of the list had their turn: see outbox_sweep */
