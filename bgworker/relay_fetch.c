@@ -40,6 +40,8 @@
 #define ROWS_PER_SCAN_MIN 64
 #define LANES_PER_TURN    64
 #define MAX_DUE_LIMIT     1000000
+/* The one on the wire and the next. */
+#define PROBE_ROWS_PER_LANE 2
 
 typedef enum FetchSource
 {
@@ -62,6 +64,7 @@ typedef struct FetchState
 static bool admit_row(void *arg, const OutboxRow *row);
 static bool stays_in_table(FetchState *state, Lane *lane, const OutboxRow *row);
 static bool lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_with);
+static bool probes_allow(Relay *relay, Lane *lane, const OutboxRow *row);
 static bool memory_allows(FetchState *state, const OutboxRow *row);
 static int lane_share(Relay *relay, const Lane *lane);
 static void keep_row(FetchState *state, Lane *lane, const OutboxRow *row);
@@ -306,8 +309,7 @@ admit_row(void *arg, const OutboxRow *row)
 		return state->source != SOURCE_LANE || !lane->held;
 	if (!lane_allows(state, lane, row, &dealt_with))
 		return dealt_with;
-	if (lane->slow ? relay->nslow >= RELAY_SLOW_ROWS
-	               : relay->nwant_probe >= RELAY_PROBE_ROWS && relay_needs_probe(relay, lane, row))
+	if (!probes_allow(relay, lane, row))
 	{
 		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
 		lane_wait_for_probe(relay->lanes, lane);
@@ -393,6 +395,20 @@ lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_wit
 	if (*dealt_with)
 		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
 	return false;
+}
+
+/*
+ * Rows that will go out one at a time: few of them, and fewer of one lane, so
+ * that a destination which does not answer leaves room for those that do.
+ */
+static bool
+probes_allow(Relay *relay, Lane *lane, const OutboxRow *row)
+{
+	if (!relay_needs_probe(relay, lane, row))
+		return true;
+	if (lane->nwaiting + lane->on_wire >= PROBE_ROWS_PER_LANE)
+		return false;
+	return lane->slow ? relay->nslow < RELAY_SLOW_ROWS : relay->nwant_probe < RELAY_PROBE_ROWS;
 }
 
 static bool
