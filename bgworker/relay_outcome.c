@@ -279,7 +279,8 @@ relay_check_confirm_timeout(Relay *relay)
 		if (row->state != ROW_ON_WIRE || row->sent_at > limit)
 			continue;
 		expired = true;
-		if (lane->slow && lane->held)
+		/* Held already: by another row of this look, or by one whose failed attempt is not written down yet. */
+		if (lane->held && (lane->slow || lane->nfailed > 0))
 			continue;
 		lane->slow = true;
 		lane->slow_count = Min(lane->slow_count + 1, 30);
