@@ -149,7 +149,6 @@ def test_resume_says_that_the_other_switch_is_off(db, queue):
 
 def test_sweep_raises_when_paused_while_it_waits(db, queue):
     add(db, "held", exchange="orders", not_before=db.value("SELECT clock_timestamp() + interval '300 ms'"))
-    time.sleep(0.05)
     db.vhost.declare_exchange("empty")
     restart_worker(db, {"acemq.retry_delay": "1h", "acemq.retry_delay_max": "1h"})
     add(db, "stuck", exchange="empty")
@@ -191,7 +190,7 @@ def test_sweep_raises_when_the_login_is_refused(db, queue, cluster, broker):
     db.sql(f'ALTER DATABASE "{db.name}" SET acemq.password_file = %s', (wrong,))
     add(db, "locked-out", not_before=db.value("SELECT clock_timestamp() + interval '500 ms'"))
     db.sql("SELECT acemq.worker_restart()")
-    time.sleep(0.6)
+    await_until(lambda: db.value("SELECT clock_timestamp() > not_before FROM acemq.outbox"), 5, "the message is due")
     message = raises(db.connect(), "SELECT acemq.outbox_sweep('30 s')", "AQ004", within=15)
     assert "wrong" not in message.replace("wrong-password", "")
     assert "ACCESS_REFUSED" in message
@@ -267,7 +266,7 @@ def test_cancelled_is_never_sent(db, queue):
     add(db, "yes", not_before=due)
     assert db.value("SELECT acemq.outbox_cancel('no')")
     assert ids(db.vhost.drain(queue, 1)) == ["yes"]
-    time.sleep(0.5)
+    time.sleep(0.5)  # that nothing more comes is what is tested
     assert db.vhost.count(queue) == 0
     assert not db.value("SELECT acemq.outbox_cancel('yes')")
 
@@ -280,7 +279,7 @@ def test_a_cancel_that_rolls_back_does_not_delay(db, queue):
     with connection.cursor() as cursor:
         cursor.execute("SELECT acemq.outbox_cancel('back')")
         assert cursor.fetchone()[0]
-        time.sleep(1)
+        time.sleep(1)  # that nothing comes while the transaction is open is what is tested
         assert db.vhost.count(queue) == 0
         connection.rollback()
     begun = time.monotonic()
@@ -305,7 +304,8 @@ def test_a_lease_that_ran_out_bars_the_cancel_until_the_relay_has_tried(db, queu
     db.await_state("paused")
     add(db, "leased", exchange="nowhere")
     assert len(db.sql("SELECT id FROM acemq.outbox_claim(1, '1 s', 'outside')")) == 1
-    time.sleep(1.2)
+    await_until(lambda: db.value("SELECT clock_timestamp() > leased_until FROM acemq.outbox WHERE message_id = 'leased'"),
+                5, "the lease has run out")
     assert not db.value("SELECT acemq.outbox_cancel('leased')")
     db.sql("SELECT acemq.relay_resume()")
     await_until(lambda: db.value("SELECT max(attempts) FROM acemq.outbox_pending") == 1, what="the row has failed")
@@ -392,7 +392,7 @@ def test_pause_holds_and_resume_sends(db, queue):
     db.sql("SELECT acemq.relay_pause()")
     db.await_state("paused")
     add(db, "held")
-    time.sleep(0.5)
+    time.sleep(0.5)  # that nothing comes is what is tested
     assert db.vhost.count(queue) == 0
     db.cluster.restart()
     db.await_state("paused")
