@@ -107,7 +107,7 @@ lane_append(LaneTable *table, Lane *lane, OutboxRow *row)
 	lane_mark_ready(table, lane);
 }
 
-/* Rows that come back after a loss are older than what waits: from the front it is found at once. */
+/* By its id among those that wait.  Only rows of late commits and of a loss come this way, a window of them at most. */
 void
 lane_insert_by_id(LaneTable *table, Lane *lane, OutboxRow *row)
 {
@@ -208,10 +208,7 @@ void
 lane_hold(LaneTable *table, Lane *lane, const OutboxRow *row, TimestampTz until)
 {
 	if (lane->held)
-	{
 		pairingheap_remove(table->held, &lane->held_node);
-		table->nheld--;
-	}
 	lane->held = true;
 	lane->held_until = until;
 	if (lane->held_message == NULL || lane->held_row != row->id)
@@ -221,7 +218,6 @@ lane_hold(LaneTable *table, Lane *lane, const OutboxRow *row, TimestampTz until)
 	}
 	lane->held_row = row->id;
 	pairingheap_add(table->held, &lane->held_node);
-	table->nheld++;
 	lane_unmark_ready(table, lane);
 	lane_update_left_list(table, lane);
 }
@@ -237,7 +233,6 @@ lanes_next_released(LaneTable *table, TimestampTz now)
 	if (lane->held_until > now)
 		return NULL;
 	pairingheap_remove_first(table->held);
-	table->nheld--;
 	lane->held = false;
 	clear_held_message(lane);
 	lane_update_left_list(table, lane);

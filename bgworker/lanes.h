@@ -44,12 +44,8 @@ struct Lane
 	bool in_ready_list;
 	dlist_node ready; /* in LaneTable.ready while the lane may be able to publish */
 
-	/*
-	 * Next row goes out alone, on a channel whose death harms nobody, or (if
-	 * `slow`) alone on the main one: set after a failure, cleared by a
-	 * confirm.
-	 */
-	bool suspect;
+	/* Either one: rows go out one at a time, on a channel whose death harms nobody, until one is confirmed. */
+	bool suspect;   /* a row has failed, or was in flight when a channel died */
 	bool slow;      /* its confirms timed out */
 	int slow_count; /* times in a row, for the back-off */
 
@@ -65,10 +61,10 @@ struct Lane
 	TimestampTz left_created_at;
 	bool in_left_list;
 	bool in_probe_backlog; /* which of the two lists it is on */
-	bool
-	    probe_backlog; /* its next row wants a probe channel and many others do too: in LaneTable.probe_backlog instead */
-	bool big_waits;    /* the next row left is a big one, and another one was in memory */
-	dlist_node left;   /* in LaneTable.left while it is neither held nor complete */
+	/* Its next row wants a probe channel and many others do too: it is on LaneTable.probe_backlog instead of `left`. */
+	bool probe_backlog;
+	bool big_waits;            /* the next row left is a big one, and another one was in memory */
+	dlist_node left;           /* in LaneTable.left while it is neither held nor complete */
 	TimestampTz last_progress; /* of an outcome, or when the first row came in */
 };
 
@@ -81,7 +77,6 @@ typedef struct LaneTable
 	dlist_head probe_backlog;
 	int nleft;
 	pairingheap *held; /* earliest held_until first */
-	int nheld;
 } LaneTable;
 
 extern LaneTable *lanes_create(MemoryContext parent);

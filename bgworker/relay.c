@@ -64,8 +64,8 @@ relay_create(MemoryContext parent, AcemqSlot *slot)
 	relay->next_id = 1;
 	relay->fetch_wanted = true;
 	relay->purge_all = true;
-	relay->due_limit = 2000;
-	relay->rows_per_scan = 1000;
+	relay->due_limit = RELAY_ROWS_PER_SCAN;
+	relay->rows_per_scan = RELAY_ROWS_PER_SCAN;
 	relay->due_read = PG_INT64_MIN + 1;
 	relay->poll_delay_ms = acemq_poll_interval;
 	relay->sweep_at = GetCurrentTimestamp() + SWEEP_EVERY_MS * INT64CONST(1000);

@@ -33,10 +33,7 @@
 
 /* Rows of a strict lane that wait in memory: enough to keep it busy between two reads. */
 #define STRICT_LANE_WAITING 32
-/* Rows of a lane that does not move: no more than to see whether it moves again. */
-#define STALLED_LANE_WAITING 8
-/* Rows offered per scan at most, and at least; lanes read per turn. */
-#define ROWS_PER_SCAN     2000
+/* Rows offered per scan at least; lanes read per turn; rows that a scan over locked due rows may grow to. */
 #define ROWS_PER_SCAN_MIN 64
 #define LANES_PER_TURN    64
 #define MAX_DUE_LIMIT     1000000
@@ -114,7 +111,7 @@ relay_fetch(Relay *relay)
 	pg_memory_barrier();
 
 	relay->nrequeue = 0;
-	relay->requeue = palloc(sizeof(int64) * ROWS_PER_SCAN);
+	relay->requeue = palloc(sizeof(int64) * RELAY_ROWS_PER_SCAN);
 
 	fetch_ranges(&state);
 	if (!state.full)
@@ -146,7 +143,7 @@ fetch_ranges(FetchState *state)
 			relay->nranges--;
 			continue;
 		}
-		scan = store_scan_ids(range->lo, step, ROWS_PER_SCAN, admit_row, state);
+		scan = store_scan_ids(range->lo, step, RELAY_ROWS_PER_SCAN, admit_row, state);
 		if (!scan.complete)
 		{
 			range->lo = Max((int64) range->lo, scan.last_id + 1);
@@ -191,7 +188,7 @@ fetch_lanes(FetchState *state)
 		else
 			scan = store_scan_exchange(lane->kind == LANE_EXCHANGE ? lane->name : "",
 			                           lane->kind == LANE_QUEUE ? lane->name : NULL, lane->left_from, upto,
-			                           ROWS_PER_SCAN, admit_row, state);
+			                           RELAY_ROWS_PER_SCAN, admit_row, state);
 
 		/* A row that is not to be sent yet has held the lane: reading goes on from there later. */
 		if (lane->held)
@@ -235,7 +232,7 @@ fetch_due(FetchState *state)
 	/* Nothing but rows that somebody has locked: look further. */
 	relay->due_limit = !scan.complete && state->kept == 0 && relay->nrequeue == 0 && !state->full
 	                       ? Min(relay->due_limit * 2, MAX_DUE_LIMIT)
-	                       : ROWS_PER_SCAN;
+	                       : RELAY_ROWS_PER_SCAN;
 	if (scan.complete)
 	{
 		relay->due_read = upto;
@@ -269,9 +266,9 @@ fetch_forward(FetchState *state)
 
 	/* Read what fits, unless most of what was read belongs to lanes that are held: then get past them quickly. */
 	if (state->kept * 2 < state->offered)
-		relay->rows_per_scan = ROWS_PER_SCAN;
+		relay->rows_per_scan = RELAY_ROWS_PER_SCAN;
 	else
-		relay->rows_per_scan = Min(ROWS_PER_SCAN, Max(ROWS_PER_SCAN_MIN, acemq_max_in_flight));
+		relay->rows_per_scan = Min(RELAY_ROWS_PER_SCAN, Max(ROWS_PER_SCAN_MIN, acemq_max_in_flight));
 }
 
 /* ---- one row ---- */
@@ -285,7 +282,6 @@ admit_row(void *arg, const OutboxRow *row)
 	FetchState *state = arg;
 	Relay *relay = state->relay;
 	Lane *lane;
-
 	bool dealt_with;
 
 	state->offered++;
@@ -363,26 +359,32 @@ stays_in_table(FetchState *state, Lane *lane, const OutboxRow *row)
 	}
 
 	/* A row that is due joins the end of a busy lane, as if it had been added now. */
-	if (row->not_before != 0 && !reading_lane && relay->nrequeue < ROWS_PER_SCAN)
+	if (row->not_before != 0 && !reading_lane && relay->nrequeue < RELAY_ROWS_PER_SCAN)
 		relay->requeue[relay->nrequeue++] = row->id;
 	else
 		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
 	return true;
 }
 
+/* One row at a time, or no outcome for a while: whoever waits for this lane may wait for long. */
+static bool
+lane_lags(Relay *relay, const Lane *lane)
+{
+	return lane->slow || lane->suspect || !relay_lane_moves(relay, lane);
+}
+
 /* How many of its rows may wait in memory. */
 static int
 lane_share(Relay *relay, const Lane *lane)
 {
-	if (lane->slow || lane->suspect || !relay_lane_moves(relay, lane))
-		return STALLED_LANE_WAITING;
+	if (lane_lags(relay, lane))
+		return RELAY_STALLED_ROWS;
 	return lane->kind == LANE_ORDERING_KEY ? STRICT_LANE_WAITING : Max(acemq_max_in_flight / 2, 1);
 }
 
 /*
  * A pipelined lane that has its share and moves is waited for: to leave its
- * rows would mean to read them twice.  One that does not move must not stop
- * the others.
+ * rows would mean to read them twice.  One that lags must not stop the others.
  */
 static bool
 lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_with)
@@ -391,7 +393,7 @@ lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_wit
 
 	if (lane->nwaiting < lane_share(relay, lane))
 		return true;
-	*dealt_with = state->source != SOURCE_LANE && lane_share(relay, lane) == STALLED_LANE_WAITING;
+	*dealt_with = state->source != SOURCE_LANE && lane_lags(relay, lane);
 	if (*dealt_with)
 		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
 	return false;

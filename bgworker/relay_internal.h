@@ -26,6 +26,13 @@
 #define RELAY_SLOW_ROWS  8
 #define RELAY_RESUME_MS  250
 
+/* Without an outcome for so long, a lane (or the whole wire) has stalled; so many of its rows are kept in memory. */
+#define RELAY_STALLED_MS   INT64CONST(250)
+#define RELAY_STALLED_ROWS 8
+
+/* Rows offered per scan at most. */
+#define RELAY_ROWS_PER_SCAN 2000
+
 /* Ids are read in steps of this many, so that a stretch of dead rows never keeps the loop from its sockets. */
 #define RELAY_ID_STEP    20000
 #define RELAY_MAX_RANGES 1024

@@ -19,11 +19,6 @@
 
 #include "guc.h"
 
-/* A lane that got no outcome for so long has stalled: its waiting rows make room for others. */
-#define LANE_STALLED_MS 250
-/* Fewer are not worth giving back. */
-#define STALLED_ROWS_KEPT 8
-
 static void give_back_lane(Relay *relay, Lane *lane, bool lane_will_be_read);
 static void let_go(Relay *relay, OutboxRow *row);
 static void inherit_entries(Relay *relay);
@@ -99,8 +94,7 @@ relay_waiting(Relay *relay)
 bool
 relay_lane_moves(Relay *relay, const Lane *lane)
 {
-	return (lane->nwaiting == 0 && lane->on_wire == 0) ||
-	       relay->now - lane->last_progress < LANE_STALLED_MS * INT64CONST(1000);
+	return (lane->nwaiting == 0 && lane->on_wire == 0) || relay->now - lane->last_progress < RELAY_STALLED_MS * 1000;
 }
 
 void
@@ -193,7 +187,10 @@ relay_set_aside(Relay *relay, OutboxRow *row)
 		reclaim_entries(relay);
 }
 
-/* Entries are for the rows in memory first.  It takes twenty windows of lost rows to get here. */
+/*
+ * Entries are for the rows in memory first.  It takes several windows of lost
+ * rows to get here: four at the largest acemq.max_in_flight, forty at the default.
+ */
 static void
 reclaim_entries(Relay *relay)
 {
@@ -275,11 +272,11 @@ relay_relieve_memory(Relay *relay)
 
 	if (relay->now < relay->relieve_at)
 		return;
-	relay->relieve_at = relay->now + LANE_STALLED_MS * INT64CONST(1000);
+	relay->relieve_at = relay->now + RELAY_STALLED_MS * 1000;
 	hash_seq_init(&status, relay->lanes->lanes);
 	while ((lane = hash_seq_search(&status)) != NULL)
 	{
-		if (lane->nwaiting > STALLED_ROWS_KEPT && !relay_lane_moves(relay, lane))
+		if (lane->nwaiting > RELAY_STALLED_ROWS && !relay_lane_moves(relay, lane))
 		{
 			give_back_lane(relay, lane, true);
 			lane_unmark_ready(relay->lanes, lane);

@@ -28,8 +28,6 @@
 #define LANE_BURST 64
 /* Lanes whose confirms timed out may keep a channel for as long again: so many of them at a time. */
 #define SLOW_PROBES 2
-/* Without an outcome for so long, the wire has stalled. */
-#define WIRE_STALLED_MS 250
 
 typedef enum SendResult
 {
@@ -129,7 +127,7 @@ send_next(Relay *relay, Lane *lane)
 static bool
 wire_moves(Relay *relay)
 {
-	return relay->now - relay->last_outcome < WIRE_STALLED_MS * INT64CONST(1000);
+	return relay->now - relay->last_outcome < RELAY_STALLED_MS * 1000;
 }
 
 /*
@@ -274,7 +272,7 @@ lane_window(const Lane *lane)
 static Size
 lane_window_bytes(void)
 {
-	return (Size) acemq_max_in_flight_bytes * 1024 / 8 * 7;
+	return relay_budget() / 8 * 7;
 }
 
 bool
