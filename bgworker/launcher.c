@@ -22,6 +22,7 @@
 #include "databases.h"
 #include "guc.h"
 #include "launch.h"
+#include "session.h"
 #include "shmem.h"
 #include "slots.h"
 #include "wait.h"
@@ -74,6 +75,7 @@ acemq_launcher_main(Datum arg)
 {
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
+	session_reload_first();
 	BackgroundWorkerUnblockSignals();
 
 	announce();

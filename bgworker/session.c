@@ -19,6 +19,7 @@
 #include "access/xact.h"
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
+#include "postmaster/interrupt.h"
 #include "utils/guc.h"
 
 typedef struct Setting
@@ -83,6 +84,12 @@ static const Setting settings[] = {
     {"enable_material", "on"},
     {"enable_memoize", "on"},
 };
+
+void
+session_reload_first(void)
+{
+	ConfigReloadPending = true;
+}
 
 /* Not every version of the server knows every one of them. */
 void

@@ -7,6 +7,13 @@
 #ifndef ACEMQ_SESSION_H
 #define ACEMQ_SESSION_H
 
+/*
+ * A reload that comes while the process starts is lost: its signal is ignored
+ * until we have a handler.  So the first turn reads the configuration file as if
+ * there had been one.  Before signals are unblocked.
+ */
+extern void session_reload_first(void);
+
 /* Overrides what ALTER DATABASE, ALTER ROLE or the configuration file says.  After the connection is made. */
 extern void session_fix_settings(void);
 

@@ -55,6 +55,7 @@ acemq_worker_main(Datum arg)
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, handle_sigterm);
+	session_reload_first();
 	BackgroundWorkerUnblockSignals();
 	link_process_init();
 

@@ -15,7 +15,7 @@ import pytest
 
 from checks import await_until
 from cluster import Cluster
-from processes import make_dir
+from processes import children_of, make_dir
 
 RELAYING_AGAIN = 2.0
 STOPPED = 10.0
@@ -280,6 +280,32 @@ def test_worker_restart_reads_database_settings(cluster, shop):
     assert cluster.sql("SELECT acemq.worker_restart()", dbname=shop) == [(True,)]
     await_worker(cluster, shop, other_than={before})
     await_until(lambda: cluster.sql("SELECT state FROM acemq.status", dbname=shop) == [("paused",)])
+
+
+def test_a_reload_while_the_worker_starts(cluster, shop):
+    """Its signal finds no handler yet, so what it changed has to be read all the same."""
+    before = await_worker(cluster, shop)
+
+    def title(pid):
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8") as line:
+            return line.read()
+
+    def new_worker():
+        return [pid for pid in children_of(cluster.pid) if pid != before and "acemq worker" in title(pid)]
+
+    with contextlib.closing(cluster.connect(shop)) as session, session.cursor() as cursor:
+        try:
+            cursor.execute("ALTER SYSTEM SET post_auth_delay = 2")  # a process sleeps before it sets up its signals
+            cursor.execute("SELECT pg_reload_conf(), pg_sleep(0.2)")
+            cursor.execute("SELECT acemq.worker_restart()")
+            await_until(new_worker, what="a process was started", ignoring=(OSError,))
+            cursor.execute("ALTER SYSTEM SET acemq.relay = off")
+            cursor.execute("ALTER SYSTEM RESET post_auth_delay")
+            cursor.execute("SELECT pg_reload_conf()")
+            await_worker(cluster, shop, other_than={before})
+            await_until(lambda: cluster.sql("SELECT state FROM acemq.status", dbname=shop) == [("paused",)])
+        finally:
+            cluster.configure(acemq__relay=None, post_auth_delay=None)
 
 
 def test_crash_of_a_backend(cluster, shop):
