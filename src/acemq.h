@@ -28,6 +28,10 @@
 /* What a receiver reserves for the envelope: docs/protocol.md, section 1.3. */
 #define ACEMQ_RESERVED_PREFIX "x-acemq-"
 
+/* Characters of idempotency.message_id and claimed_by. */
+#define ACEMQ_MAX_IDEMPOTENCY_KEY 255
+#define ACEMQ_MAX_OWNER           64
+
 /* Upper end of acemq.max_in_flight, and the rows a worker may hold in memory (in flight and waiting for their turn). */
 #define ACEMQ_MAX_IN_FLIGHT      10000
 #define ACEMQ_MAX_ROWS_IN_MEMORY (4 * ACEMQ_MAX_IN_FLIGHT)
@@ -39,6 +43,8 @@
 #define ACEMQ_ERROR_TEXT 1024
 
 /* Our own SQLSTATEs (class AQ). */
+#define ERRCODE_ACEMQ_SCHEMA_NOT_FOUND   MAKE_SQLSTATE('A', 'Q', '0', '0', '1')
+#define ERRCODE_ACEMQ_CLAIM_NOT_HELD     MAKE_SQLSTATE('A', 'Q', '0', '0', '2')
 #define ERRCODE_ACEMQ_NO_RELAY           MAKE_SQLSTATE('A', 'Q', '0', '0', '3')
 #define ERRCODE_ACEMQ_BROKER_UNAVAILABLE MAKE_SQLSTATE('A', 'Q', '0', '0', '4')
 #define ERRCODE_ACEMQ_MESSAGE_REFUSED    MAKE_SQLSTATE('A', 'Q', '0', '0', '5')

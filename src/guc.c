@@ -7,7 +7,8 @@
  * can give each database its own broker.  A reload is enough for what stands
  * in the configuration file; a worker reads what ALTER DATABASE says when it
  * starts (acemq.worker_restart()).  Limits on rows are PGC_SUSET as well: a
- * session must not lift them for itself.  Only acemq.origin is the session's.
+ * session must not lift them for itself.  The session's own are acemq.origin,
+ * acemq.owner and the defaults of arguments (acemq.idempotency_*).
  *
  * May depend on: broker_url.h, utf8.h.
  *
@@ -44,7 +45,11 @@ int acemq_retry_delay_max = 300000;
 int acemq_outbox_retention = 0;
 int acemq_max_body_size = 15360;
 int acemq_max_headers_size = 64;
+int acemq_idempotency_lease = 300000;
+int acemq_idempotency_retention = 86400;
+int acemq_claim_check_threshold = -1;
 char *acemq_origin = "";
+char *acemq_owner = "";
 bool acemq_relay = true;
 int acemq_max_databases = 16;
 
@@ -58,35 +63,45 @@ typedef struct IntSetting
 	int min;
 	int max;
 	int unit;
+	GucContext context;
 	const char *description;
 } IntSetting;
 
 static const IntSetting int_settings[] = {
-    {"acemq.io_timeout", &acemq_io_timeout, 1000, 60000, GUC_UNIT_MS,
+    {"acemq.io_timeout", &acemq_io_timeout, 1000, 60000, GUC_UNIT_MS, PGC_SUSET,
      "Longest time one exchange with the broker may take."},
-    {"acemq.connect_timeout", &acemq_connect_timeout, 1000, 60000, GUC_UNIT_MS,
+    {"acemq.connect_timeout", &acemq_connect_timeout, 1000, 60000, GUC_UNIT_MS, PGC_SUSET,
      "Longest time one step of connecting to the broker may take."},
-    {"acemq.heartbeat", &acemq_heartbeat, 1, 600, GUC_UNIT_S,
+    {"acemq.heartbeat", &acemq_heartbeat, 1, 600, GUC_UNIT_S, PGC_SUSET,
      "Interval of heartbeats on the connection to the broker."},
-    {"acemq.max_in_flight", &acemq_max_in_flight, 1, ACEMQ_MAX_IN_FLIGHT, 0,
+    {"acemq.max_in_flight", &acemq_max_in_flight, 1, ACEMQ_MAX_IN_FLIGHT, 0, PGC_SUSET,
      "Most messages sent and not yet confirmed."},
-    {"acemq.max_in_flight_bytes", &acemq_max_in_flight_bytes, 64, 1024 * 1024, GUC_UNIT_KB,
+    {"acemq.max_in_flight_bytes", &acemq_max_in_flight_bytes, 64, 1024 * 1024, GUC_UNIT_KB, PGC_SUSET,
      "Most bytes of message bodies sent and not yet confirmed."},
-    {"acemq.confirm_timeout", &acemq_confirm_timeout, 1000, 3600 * 1000, GUC_UNIT_MS,
+    {"acemq.confirm_timeout", &acemq_confirm_timeout, 1000, 3600 * 1000, GUC_UNIT_MS, PGC_SUSET,
      "Time after which a missing confirm means that the connection is lost."},
-    {"acemq.poll_interval", &acemq_poll_interval, 100, 60000, GUC_UNIT_MS,
+    {"acemq.poll_interval", &acemq_poll_interval, 100, 60000, GUC_UNIT_MS, PGC_SUSET,
      "Time between looks at the outbox when nothing wakes the worker."},
-    {"acemq.max_attempts", &acemq_max_attempts, 1, 1000000, 0, "Failed attempts after which a message is retired."},
-    {"acemq.retry_delay", &acemq_retry_delay, 1, MS_PER_DAY, GUC_UNIT_MS,
+    {"acemq.max_attempts", &acemq_max_attempts, 1, 1000000, 0, PGC_SUSET,
+     "Failed attempts after which a message is retired."},
+    {"acemq.retry_delay", &acemq_retry_delay, 1, MS_PER_DAY, GUC_UNIT_MS, PGC_SUSET,
      "Delay after the first failed attempt; it doubles with each further one."},
-    {"acemq.retry_delay_max", &acemq_retry_delay_max, 1, MS_PER_DAY, GUC_UNIT_MS,
+    {"acemq.retry_delay_max", &acemq_retry_delay_max, 1, MS_PER_DAY, GUC_UNIT_MS, PGC_SUSET,
      "Longest delay between two attempts."},
-    {"acemq.outbox_retention", &acemq_outbox_retention, 0, S_PER_TEN_YEARS, GUC_UNIT_S,
+    {"acemq.outbox_retention", &acemq_outbox_retention, 0, S_PER_TEN_YEARS, GUC_UNIT_S, PGC_SUSET,
      "How long published messages are kept; 0 deletes them when they are confirmed."},
-    {"acemq.max_body_size", &acemq_max_body_size, 1, ACEMQ_BODY_SIZE_LIMIT / 1024, GUC_UNIT_KB,
+    {"acemq.max_body_size", &acemq_max_body_size, 1, ACEMQ_BODY_SIZE_LIMIT / 1024, GUC_UNIT_KB, PGC_SUSET,
      "Largest body outbox_add() accepts."},
     /* The envelope's own headers and the properties have to fit into the same frame of 128 kB. */
-    {"acemq.max_headers_size", &acemq_max_headers_size, 1, 112, GUC_UNIT_KB, "Largest headers outbox_add() accepts."},
+    {"acemq.max_headers_size", &acemq_max_headers_size, 1, 112, GUC_UNIT_KB, PGC_SUSET,
+     "Largest headers outbox_add() accepts."},
+    {"acemq.idempotency_lease", &acemq_idempotency_lease, 1, 24 * MS_PER_DAY, GUC_UNIT_MS, PGC_USERSET,
+     "How long a claim of the idempotency store holds if its caller does not say."},
+    {"acemq.idempotency_retention", &acemq_idempotency_retention, 1, S_PER_TEN_YEARS, GUC_UNIT_S, PGC_USERSET,
+     "How long a confirmation of the idempotency store holds if its caller does not say."},
+    /* A body that is checked in may be over acemq.max_body_size, so this is no session's own choice. */
+    {"acemq.claim_check_threshold", &acemq_claim_check_threshold, -1, 1024 * 1024 * 1024, GUC_UNIT_BYTE, PGC_SUSET,
+     "Size from which outbox_add() keeps a body in the claim-check store; -1 never."},
 };
 
 typedef struct FileSetting
@@ -118,6 +133,7 @@ static bool check_url(char **newval, void **extra, GucSource source);
 static bool is_kept_in_catalog(GucSource source);
 static const char *show_url(void);
 static bool check_origin(char **newval, void **extra, GucSource source);
+static bool check_owner(char **newval, void **extra, GucSource source);
 static void assign_origin(const char *newval, void *extra);
 static void set_default_origin(void);
 
@@ -130,13 +146,16 @@ acemq_guc_init(bool preloading)
 	{
 		const IntSetting *s = &int_settings[i];
 
-		DefineCustomIntVariable(s->name, s->description, NULL, s->variable, *s->variable, s->min, s->max, PGC_SUSET,
+		DefineCustomIntVariable(s->name, s->description, NULL, s->variable, *s->variable, s->min, s->max, s->context,
 		                        s->unit, NULL, NULL, NULL);
 	}
 
 	DefineCustomStringVariable("acemq.origin", "What x-acemq-origin says of messages added by this session.",
 	                           "Empty: acemq@<host name>.", &acemq_origin, "", PGC_USERSET, 0, check_origin,
 	                           assign_origin, NULL);
+	DefineCustomStringVariable("acemq.owner", "Who claims keys of the idempotency store in this session.",
+	                           "Empty: a random UUID of the session.", &acemq_owner, "", PGC_USERSET, 0, check_owner,
+	                           NULL, NULL);
 	DefineCustomBoolVariable("acemq.relay", "Whether this database's worker relays.", NULL, &acemq_relay, true,
 	                         PGC_SUSET, 0, NULL, NULL, NULL);
 
@@ -240,6 +259,16 @@ check_origin(char **newval, void **extra, GucSource source)
 	if (strlen(*newval) <= ACEMQ_MAX_SHORTSTR)
 		return true;
 	GUC_check_errdetail("\"acemq.origin\" must not be longer than %d bytes.", ACEMQ_MAX_SHORTSTR);
+	return false;
+}
+
+/* Characters, as the column counts them. */
+static bool
+check_owner(char **newval, void **extra, GucSource source)
+{
+	if (pg_mbstrlen(*newval) <= ACEMQ_MAX_OWNER)
+		return true;
+	GUC_check_errdetail("\"acemq.owner\" must not be longer than %d characters.", ACEMQ_MAX_OWNER);
 	return false;
 }
 

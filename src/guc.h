@@ -31,12 +31,16 @@ extern int acemq_max_in_flight_bytes; /* kB */
 extern int acemq_confirm_timeout;     /* ms */
 extern int acemq_poll_interval;       /* ms */
 extern int acemq_max_attempts;
-extern int acemq_retry_delay;      /* ms */
-extern int acemq_retry_delay_max;  /* ms */
-extern int acemq_outbox_retention; /* s */
-extern int acemq_max_body_size;    /* kB */
-extern int acemq_max_headers_size; /* kB */
+extern int acemq_retry_delay;           /* ms */
+extern int acemq_retry_delay_max;       /* ms */
+extern int acemq_outbox_retention;      /* s */
+extern int acemq_max_body_size;         /* kB */
+extern int acemq_max_headers_size;      /* kB */
+extern int acemq_idempotency_lease;     /* ms */
+extern int acemq_idempotency_retention; /* s */
+extern int acemq_claim_check_threshold; /* bytes; -1: off */
 extern char *acemq_origin;
+extern char *acemq_owner;
 extern bool acemq_relay;
 extern int acemq_max_databases;
 
