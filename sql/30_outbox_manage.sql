@@ -121,10 +121,16 @@ COMMENT ON FUNCTION acemq.relay_resume() IS
 -- acemq.grant_access, acemq.revoke_access: the rights of a duty.
 --
 --   role     an existing role; its members have the duty too
---   access   producer: outbox_add, outbox_cancel, outbox_sweep, version
+--   access   producer: outbox_add, schedule_at, schedule_in, outbox_cancel, outbox_sweep,
+--            partition, partitioned_routing_key, version
+--            stores: the functions of the idempotency store, the schema registry and the
+--            claim-check store, without the purges and schema_import; partition,
+--            partitioned_routing_key, version
 --            operator: the views, doctor, cancel and sweep, what is done with retired and
---            published messages, pause, resume and restart, and the functions for a relay
---            outside the server (which show bodies)
+--            published messages, the purges and schema_import, pause, resume and restart, and
+--            the functions for a relay outside the server (which show bodies)
+--            tables: SELECT, INSERT, UPDATE and DELETE on the tables of the idempotency
+--            store and the schema registry, for an AceMQ library that uses them itself
 --
 -- USAGE on the schema goes with either.  Nobody but the owner may call these two
 -- unless the owner grants it.  A function that a later version adds to
@@ -139,7 +145,7 @@ CREATE FUNCTION acemq.grant_access(role name, access text) RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'acemq_grant_access';
 COMMENT ON FUNCTION acemq.grant_access(name, text) IS
-    'grants a role what a producer or an operator needs; revoke_access() takes it back, which has to come before DROP ROLE';
+    'grants a role the rights of a duty (producer, stores, operator, tables); revoke_access() takes it back, which has to come before DROP ROLE';
 
 CREATE FUNCTION acemq.revoke_access(role name, access text) RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE

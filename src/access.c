@@ -2,7 +2,7 @@
  * access.c
  *		acemq.grant_access() and acemq.revoke_access(): the rights of a duty.
  *
- * A duty is a list of functions and views.  The lists are by name, so an
+ * A duty is a list of functions, views and tables.  The lists are by name, so an
  * overload that a later version adds belongs to the duty of its name, and a
  * name this version does not have yet is passed over.
  *
@@ -32,18 +32,32 @@ typedef struct Duty
 {
 	const char *name;
 
-	/* The first function is in no other duty's list: who may execute it has the duty. */
+	/* The first function, or else the first table, is in no other duty's list: who has that right has the duty. */
 	const char *functions[DUTY_MAX_NAMES];
-	const char *views[DUTY_MAX_NAMES];
+	const char *views[DUTY_MAX_NAMES];  /* SELECT */
+	const char *tables[DUTY_MAX_NAMES]; /* all that a library does with its rows */
 } Duty;
 
 static const Duty duties[] = {
-    {"producer", {"outbox_add", "outbox_cancel", "outbox_sweep", "version"}, {NULL}},
+    {"producer",
+     {"outbox_add", "outbox_cancel", "outbox_sweep", "schedule_at", "schedule_in", "partition",
+      "partitioned_routing_key", "version"},
+     {NULL},
+     {NULL}},
+    {"stores",
+     {"idempotency_claim", "idempotency_first_time", "idempotency_confirm", "idempotency_forget",
+      "idempotency_confirmed", "schema_register", "schema_latest", "schema_by_id", "schema_versions", "claim_check_put",
+      "claim_check_get", "claim_check_delete", "claim_check_encode", "claim_check_decode", "claim_check_key",
+      "partition", "partitioned_routing_key", "version"},
+     {NULL},
+     {NULL}},
     {"operator",
      {"relay_pause", "relay_resume", "worker_restart", "outbox_cancel", "outbox_sweep", "outbox_release",
       "outbox_release_all", "outbox_discard", "outbox_purge", "outbox_claim", "outbox_mark_published",
-      "outbox_mark_failed", "doctor", "version", "_status"},
-     {"outbox_pending", "outbox_retired", "status"}}};
+      "outbox_mark_failed", "idempotency_purge", "schema_import", "claim_check_purge", "doctor", "version", "_status"},
+     {"outbox_pending", "outbox_retired", "status"},
+     {NULL}},
+    {"tables", {NULL}, {NULL}, {"idempotency", "schema_registry", "schema_registry_seq"}}};
 
 /* The functions of the given names, and whether that role was granted EXECUTE on them by name. */
 static SavedPlan find_functions = {
@@ -54,11 +68,14 @@ static SavedPlan find_functions = {
     2,
     {TEXTARRAYOID, OIDOID}};
 
-static SavedPlan find_views = {"SELECT c.oid::regclass::text FROM pg_class c"
-                               " WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'acemq')"
-                               " AND c.relname = ANY ($1) AND c.relkind = 'v'",
-                               1,
-                               {TEXTARRAYOID}};
+/* The tables and views of the given names, and whether that role was granted INSERT on them by name. */
+static SavedPlan find_relations = {
+    "SELECT c.oid::regclass::text, c.relname,"
+    " EXISTS (SELECT FROM aclexplode(c.relacl) a WHERE a.grantee = $2 AND a.privilege_type = 'INSERT')"
+    " FROM pg_class c WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'acemq')"
+    " AND c.relname = ANY ($1) AND c.relkind IN ('r', 'v')",
+    2,
+    {TEXTARRAYOID, OIDOID}};
 
 static const Duty *
 duty_of(const char *name)
@@ -103,11 +120,12 @@ has_name(const char *const *names, const char *name)
 static bool
 role_has_duty(const Duty *duty, Oid role)
 {
-	const char *first[DUTY_MAX_NAMES] = {duty->functions[0]};
+	bool by_function = duty->functions[0] != NULL;
+	const char *first[DUTY_MAX_NAMES] = {by_function ? duty->functions[0] : duty->tables[0]};
 	Datum values[] = {names_array(first), ObjectIdGetDatum(role)};
 	bool has = false;
 
-	saved_plan_run(&find_functions, values, NULL);
+	saved_plan_run(by_function ? &find_functions : &find_relations, values, NULL);
 	for (uint64 i = 0; i < SPI_processed; i++)
 		has |= spi_bool(i, 3);
 	SPI_freetuptable(SPI_tuptable);
@@ -177,16 +195,16 @@ change_functions(bool grant, const Duty *duty, Oid role, const char *role_name)
 }
 
 static void
-change_views(bool grant, const Duty *duty, const char *role_name)
+change_relations(bool grant, const char *rights, const char *const *names, Oid role, const char *role_name)
 {
-	Datum values[] = {names_array(duty->views)};
+	Datum values[] = {names_array(names), ObjectIdGetDatum(role)};
 	char **objects;
 	int count;
 
-	saved_plan_run(&find_views, values, NULL);
+	saved_plan_run(&find_relations, values, NULL);
 	objects = collect_objects("TABLE", &count);
 	for (int i = 0; i < count; i++)
-		change_right(grant, "SELECT", objects[i], role_name);
+		change_right(grant, rights, objects[i], role_name);
 }
 
 static void
@@ -205,7 +223,8 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 	as_owner_begin(&save);
 	SPI_connect();
 	change_functions(grant, duty, role, role_name);
-	change_views(grant, duty, role_name);
+	change_relations(grant, "SELECT", duty->views, role, role_name);
+	change_relations(grant, "SELECT, INSERT, UPDATE, DELETE", duty->tables, role, role_name);
 	if (grant || !has_another_duty(duty, role))
 		change_right(grant, "USAGE", "SCHEMA " ACEMQ_SCHEMA, role_name);
 	SPI_finish();
