@@ -77,6 +77,10 @@ take_event(Relay *relay, const BrokerEvent *event)
 		case BROKER_EVENT_LOST:
 			relay_lost(relay, event->text, event->code);
 			break;
+		case BROKER_EVENT_DELIVERY:
+		case BROKER_EVENT_CONSUMER_CANCELLED:
+			Assert(false); /* nothing is consumed on this connection */
+			break;
 	}
 }
 

@@ -32,7 +32,8 @@ CREATE FUNCTION acemq._status(
     OUT nacked bigint, OUT reconnects bigint, OUT overtaken bigint, OUT lag_p50 double precision,
     OUT lag_p95 double precision, OUT lag_p99 double precision, OUT last_error text, OUT last_error_at timestamptz,
     OUT pending_approximate boolean, OUT resent bigint, OUT skipped_turns bigint, OUT held_by text,
-    OUT worker_pid integer)
+    OUT worker_pid integer, OUT ladder_scheduled bigint, OUT ladder_delivered bigint, OUT ladder_hops bigint,
+    OUT ladder_malformed bigint, OUT scheduler text, OUT scheduler_since timestamptz, OUT scheduler_problem text)
     LANGUAGE c VOLATILE PARALLEL RESTRICTED
     AS 'MODULE_PATHNAME', 'acemq_status';
 COMMENT ON FUNCTION acemq._status() IS 'internal: the row of acemq.status';
@@ -53,6 +54,12 @@ COMMENT ON COLUMN acemq.status.lag_p99 IS 'seconds from the add (or the due time
 COMMENT ON COLUMN acemq.status.skipped_turns IS 'turns of the worker skipped because a lock was not to be had at once';
 COMMENT ON COLUMN acemq.status.last_error IS 'the last failure of a message or of the connection, whichever is newer';
 COMMENT ON COLUMN acemq.status.held_by IS 'the lane that is held longest, the message that holds it, and until when; outbox_pending shows its error and all the others';
+COMMENT ON COLUMN acemq.status.ladder_scheduled IS 'messages that schedule_at() and schedule_in() of this database sent onto the ladder';
+COMMENT ON COLUMN acemq.status.ladder_delivered IS 'messages of the ladder that this worker delivered, whoever scheduled them';
+COMMENT ON COLUMN acemq.status.ladder_hops IS 'times this worker put a message onto a rung of the ladder';
+COMMENT ON COLUMN acemq.status.ladder_malformed IS 'messages in the ladder''s control queue that could not be read and were dropped';
+COMMENT ON COLUMN acemq.status.scheduler IS 'consumer of the ladder''s control queue: off, disconnected, not consuming, consuming or blocked';
+COMMENT ON COLUMN acemq.status.scheduler_problem IS 'why it does not consume, or what of the ladder is not as it should be';
 
 -- acemq.doctor: is all well here, in words.
 --

@@ -51,6 +51,7 @@ int acemq_claim_check_threshold = -1;
 char *acemq_origin = "";
 char *acemq_owner = "";
 bool acemq_relay = true;
+bool acemq_scheduler = true;
 int acemq_max_databases = 16;
 
 #define MS_PER_DAY      (24 * 3600 * 1000)
@@ -158,6 +159,9 @@ acemq_guc_init(bool preloading)
 	                           NULL, NULL);
 	DefineCustomBoolVariable("acemq.relay", "Whether this database's worker relays.", NULL, &acemq_relay, true,
 	                         PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("acemq.scheduler",
+	                         "Whether this database's worker serves the ladder of scheduled messages.", NULL,
+	                         &acemq_scheduler, true, PGC_SUSET, 0, NULL, NULL, NULL);
 
 	if (preloading)
 		DefineCustomIntVariable("acemq.max_databases", "Most databases of this server that are served.",

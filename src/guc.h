@@ -42,6 +42,7 @@ extern int acemq_claim_check_threshold; /* bytes; -1: off */
 extern char *acemq_origin;
 extern char *acemq_owner;
 extern bool acemq_relay;
+extern bool acemq_scheduler;
 extern int acemq_max_databases;
 
 /* Defines the settings that work without preloading; with `preloading` also the PGC_POSTMASTER ones. */

@@ -110,11 +110,28 @@ first_init(AcemqShared *shared)
 void
 acemq_slot_reset(AcemqSlot *slot)
 {
-	pg_atomic_uint64 *counters[] = {&slot->scan_cursor, &slot->state_since, &slot->pending,       &slot->retired,
-	                                &slot->oldest,      &slot->in_flight,   &slot->added,         &slot->published,
-	                                &slot->failed,      &slot->returned,    &slot->nacked,        &slot->reconnects,
-	                                &slot->overtaken,   &slot->resent,      &slot->login_refused, &slot->skipped_turns,
-	                                &slot->lag_since};
+	pg_atomic_uint64 *counters[] = {&slot->scan_cursor,
+	                                &slot->state_since,
+	                                &slot->pending,
+	                                &slot->retired,
+	                                &slot->oldest,
+	                                &slot->in_flight,
+	                                &slot->added,
+	                                &slot->published,
+	                                &slot->failed,
+	                                &slot->returned,
+	                                &slot->nacked,
+	                                &slot->reconnects,
+	                                &slot->overtaken,
+	                                &slot->resent,
+	                                &slot->login_refused,
+	                                &slot->skipped_turns,
+	                                &slot->lag_since,
+	                                &slot->ladder_scheduled,
+	                                &slot->ladder_delivered,
+	                                &slot->ladder_hops,
+	                                &slot->ladder_malformed,
+	                                &slot->scheduler_since};
 
 	for (int i = 0; i < lengthof(counters); i++)
 		pg_atomic_init_u64(counters[i], 0);
@@ -133,6 +150,7 @@ acemq_slot_reset(AcemqSlot *slot)
 	pg_atomic_init_u32(&slot->retry_now, 0);
 	pg_atomic_init_u32(&slot->connect_problem, ACEMQ_CONNECT_FINE);
 	pg_atomic_init_u32(&slot->worker_settings, 0);
+	pg_atomic_init_u32(&slot->scheduler_state, ACEMQ_SCHEDULER_OFF);
 	pg_atomic_init_u32(&slot->worker_url_hash, 0);
 
 	SpinLockAcquire(&slot->late_mutex);
@@ -141,6 +159,7 @@ acemq_slot_reset(AcemqSlot *slot)
 
 	LWLockAcquire(&slot->text_lock, LW_EXCLUSIVE);
 	slot->broker[0] = slot->last_error[0] = slot->connection_error[0] = slot->held_by[0] = '\0';
+	slot->scheduler_problem[0] = '\0';
 	slot->last_error_at = slot->connection_error_at = 0;
 	LWLockRelease(&slot->text_lock);
 }
@@ -294,6 +313,33 @@ void
 acemq_slot_set_broker(AcemqSlot *slot, const char *text)
 {
 	set_text(slot, slot->broker, sizeof(slot->broker), text);
+}
+
+void
+acemq_slot_set_scheduler_problem(AcemqSlot *slot, const char *text)
+{
+	set_text(slot, slot->scheduler_problem, sizeof(slot->scheduler_problem), text);
+}
+
+void
+acemq_slot_set_scheduler_state(AcemqSlot *slot, AcemqSchedulerState state)
+{
+	if (pg_atomic_read_u32(&slot->scheduler_state) == (uint32) state)
+		return;
+	pg_atomic_write_u64(&slot->scheduler_since, GetCurrentTimestamp());
+	pg_atomic_write_u32(&slot->scheduler_state, state);
+}
+
+const char *
+acemq_scheduler_state_name(AcemqSchedulerState state)
+{
+	static const char *const names[] = {[ACEMQ_SCHEDULER_OFF] = "off",
+	                                    [ACEMQ_SCHEDULER_DISCONNECTED] = "disconnected",
+	                                    [ACEMQ_SCHEDULER_NOT_CONSUMING] = "not consuming",
+	                                    [ACEMQ_SCHEDULER_CONSUMING] = "consuming",
+	                                    [ACEMQ_SCHEDULER_BLOCKED] = "blocked"};
+
+	return names[state];
 }
 
 void

@@ -66,6 +66,16 @@ typedef enum AcemqFinding
 /* Workers that may be looking for the extension at a time: slots beyond acemq.max_databases. */
 #define ACEMQ_PROBES 2
 
+/* The consumer of the ladder's control queue. */
+typedef enum AcemqSchedulerState
+{
+	ACEMQ_SCHEDULER_OFF,           /* acemq.scheduler = off, no URL, or a fenced copy */
+	ACEMQ_SCHEDULER_DISCONNECTED,  /* no connection */
+	ACEMQ_SCHEDULER_NOT_CONSUMING, /* connected, but the control queue cannot be consumed now */
+	ACEMQ_SCHEDULER_CONSUMING,
+	ACEMQ_SCHEDULER_BLOCKED /* the broker takes no publishes */
+} AcemqSchedulerState;
+
 /* Ids from lo to hi inclusive, added by a transaction that committed after the worker had read past lo. */
 typedef struct AcemqRange
 {
@@ -142,8 +152,17 @@ typedef struct AcemqSlot
 	pg_atomic_uint32 worker_settings; /* ACEMQ_WORKER_... */
 	pg_atomic_uint32 worker_url_hash; /* acemq_url_hash() in the worker */
 	pg_atomic_uint64 skipped_turns;   /* turns skipped because a lock was not to be had at once */
-	pg_atomic_uint32 lag_half;        /* which half is being filled */
-	pg_atomic_uint64 lag_since;       /* TimestampTz the current half began */
+
+	/* the ladder; see src/ladder.h */
+	pg_atomic_uint64 ladder_scheduled; /* messages of this database that went onto it, or out at once */
+	pg_atomic_uint64 ladder_delivered; /* arrived at their target, whoever scheduled them */
+	pg_atomic_uint64 ladder_hops;      /* publishes onto a rung */
+	pg_atomic_uint64 ladder_malformed; /* dropped */
+	pg_atomic_uint32 scheduler_state;  /* AcemqSchedulerState */
+	pg_atomic_uint64 scheduler_since;  /* TimestampTz */
+
+	pg_atomic_uint32 lag_half;  /* which half is being filled */
+	pg_atomic_uint64 lag_since; /* TimestampTz the current half began */
 	pg_atomic_uint32 lag[2][ACEMQ_LAG_BUCKETS];
 
 	/* ---- texts; guarded by text_lock ---- */
@@ -153,7 +172,9 @@ typedef struct AcemqSlot
 	TimestampTz last_error_at;
 	char connection_error[ACEMQ_ERROR_TEXT]; /* why there was no connection, or no publishing, the last time */
 	TimestampTz connection_error_at;
-	char held_by[256]; /* the longest held lane and why, for doctor() */
+	char scheduler_problem
+	    [ACEMQ_ERROR_TEXT]; /* why it does not consume, or what of the ladder does not match; "": nothing */
+	char held_by[256];      /* the longest held lane and why, for doctor() */
 } AcemqSlot;
 
 /* A database whose worker has to stay away while somebody drops, renames, moves or copies it. */
@@ -236,6 +257,9 @@ extern void acemq_slot_set_error(AcemqSlot *slot, const char *text);
 extern void acemq_slot_set_connection_error(AcemqSlot *slot, const char *text);
 extern void acemq_slot_set_broker(AcemqSlot *slot, const char *text);
 extern void acemq_slot_set_held_by(AcemqSlot *slot, const char *text);
+extern void acemq_slot_set_scheduler_problem(AcemqSlot *slot, const char *text);
+extern void acemq_slot_set_scheduler_state(AcemqSlot *slot, AcemqSchedulerState state);
+extern const char *acemq_scheduler_state_name(AcemqSchedulerState state);
 
 /* Lag in microseconds: from the add (or the due time of a row with not_before) to the confirm. */
 extern void acemq_slot_note_lag(AcemqSlot *slot, int64 lag_us, TimestampTz now);

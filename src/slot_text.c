@@ -36,6 +36,7 @@ slot_texts(AcemqSlot *slot)
 	texts.connection_error = to_server(slot->connection_error);
 	texts.connection_error_at = slot->connection_error_at;
 	texts.held_by = to_server(slot->held_by);
+	texts.scheduler_problem = to_server(slot->scheduler_problem);
 	LWLockRelease(&slot->text_lock);
 
 	if (texts.connection_error_at > texts.last_error_at)

@@ -16,6 +16,7 @@ typedef struct SlotTexts
 	char *last_error; /* the newer one, of a message or of the connection */
 	char *connection_error;
 	char *held_by;
+	char *scheduler_problem;
 	TimestampTz last_error_at; /* 0: none */
 	TimestampTz connection_error_at;
 } SlotTexts;

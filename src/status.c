@@ -46,6 +46,13 @@ enum
 	ST_SKIPPED_TURNS,
 	ST_HELD_BY,
 	ST_WORKER_PID,
+	ST_LADDER_SCHEDULED,
+	ST_LADDER_DELIVERED,
+	ST_LADDER_HOPS,
+	ST_LADDER_MALFORMED,
+	ST_SCHEDULER,
+	ST_SCHEDULER_SINCE,
+	ST_SCHEDULER_PROBLEM,
 	ST_COLUMNS
 };
 
@@ -123,9 +130,19 @@ set_counters(StatusRow *row, AcemqSlot *slot)
 	set_counter(row, ST_OVERTAKEN, &slot->overtaken);
 	set_counter(row, ST_RESENT, &slot->resent);
 	set_counter(row, ST_SKIPPED_TURNS, &slot->skipped_turns);
+	set_counter(row, ST_LADDER_SCHEDULED, &slot->ladder_scheduled);
+	set_counter(row, ST_LADDER_DELIVERED, &slot->ladder_delivered);
+	set_counter(row, ST_LADDER_HOPS, &slot->ladder_hops);
+	set_counter(row, ST_LADDER_MALFORMED, &slot->ladder_malformed);
 	set_lag(row, ST_LAG_P50, slot, 0.50);
 	set_lag(row, ST_LAG_P95, slot, 0.95);
 	set_lag(row, ST_LAG_P99, slot, 0.99);
+}
+
+static AcemqSchedulerState
+scheduler_state(AcemqSlot *slot)
+{
+	return (AcemqSchedulerState) pg_atomic_read_u32(&slot->scheduler_state);
 }
 
 static void
@@ -146,6 +163,9 @@ set_slot(StatusRow *row, AcemqSlot *slot)
 	set_text(row, ST_HELD_BY, texts.held_by);
 	if (worker != 0)
 		set_value(row, ST_WORKER_PID, Int32GetDatum(worker));
+	set_text(row, ST_SCHEDULER, acemq_scheduler_state_name(worker ? scheduler_state(slot) : ACEMQ_SCHEDULER_OFF));
+	set_time(row, ST_SCHEDULER_SINCE, (TimestampTz) pg_atomic_read_u64(&slot->scheduler_since));
+	set_text(row, ST_SCHEDULER_PROBLEM, texts.scheduler_problem);
 }
 
 Datum

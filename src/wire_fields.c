@@ -61,13 +61,25 @@ value_size(const WireField *field)
 	switch (field->kind)
 	{
 		case WIRE_STRING:
+		case WIRE_BYTES:
 			return 4 + (Size) field->value.string.len;
 		case WIRE_INT32:
+		case WIRE_UINT32:
+		case WIRE_FLOAT:
 			return 4;
 		case WIRE_INT64:
+		case WIRE_UINT64:
 		case WIRE_DOUBLE:
+		case WIRE_TIMESTAMP:
 			return 8;
+		case WIRE_INT16:
+		case WIRE_UINT16:
+			return 2;
+		case WIRE_DECIMAL:
+			return 5;
 		case WIRE_BOOL:
+		case WIRE_INT8:
+		case WIRE_UINT8:
 			return 1;
 		case WIRE_VOID:
 			return 0;

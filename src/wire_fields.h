@@ -3,8 +3,8 @@
  *		A neutral list of AMQP field values: what headers are between the jsonb
  *		of a row and the table of the client library.  Knows neither of them.
  *
- * Only the kinds every AceMQ library can read are ever built: docs/protocol.md,
- * section 1.4.
+ * Only the kinds every AceMQ library can read are ever built (docs/protocol.md,
+ * section 1.4); the others occur in messages that are received and passed on.
  *
  * May depend on: acemq.h.
  */
@@ -22,7 +22,19 @@ typedef enum WireKind
 	WIRE_BOOL = 't',
 	WIRE_VOID = 'V',
 	WIRE_TABLE = 'F',
-	WIRE_ARRAY = 'A'
+	WIRE_ARRAY = 'A',
+
+	/* received only */
+	WIRE_INT8 = 'b',
+	WIRE_UINT8 = 'B',
+	WIRE_INT16 = 's',
+	WIRE_UINT16 = 'u',
+	WIRE_UINT32 = 'i',
+	WIRE_UINT64 = 'L',
+	WIRE_FLOAT = 'f',
+	WIRE_DECIMAL = 'D',
+	WIRE_TIMESTAMP = 'T',
+	WIRE_BYTES = 'x'
 } WireKind;
 
 typedef struct WireField
@@ -34,11 +46,18 @@ typedef struct WireField
 	{
 		struct
 		{
-			const char *data; /* UTF-8, not terminated */
+			const char *data; /* UTF-8, not terminated; any bytes in WIRE_BYTES and in what was received */
 			int len;
 		} string;
-		int64 integer; /* WIRE_INT32 and WIRE_INT64 */
+		int64 integer;       /* WIRE_INT8 to WIRE_INT64, WIRE_UINT8 to WIRE_UINT32 */
+		uint64 big_unsigned; /* WIRE_UINT64 and WIRE_TIMESTAMP */
 		double number;
+		float real; /* WIRE_FLOAT */
+		struct
+		{
+			uint8 scale;
+			uint32 value;
+		} decimal;
 		bool boolean;
 		struct
 		{

@@ -81,7 +81,10 @@ extern const char *broker_server_text(BrokerConn *conn); /* "RabbitMQ 3.10.8" */
 /* Channel numbers in use: fixed, small, each one costs the library a page pool. */
 #define BROKER_CHANNEL_MAIN  1 /* pipelined publishes */
 #define BROKER_CHANNEL_PROBE 2 /* one at a time: suspects and retries; its death harms nobody else */
-#define BROKER_MAX_CHANNEL   7
+/* Of a connection that consumes: */
+#define BROKER_CHANNEL_CONSUME  6
+#define BROKER_CHANNEL_TOPOLOGY 7
+#define BROKER_MAX_CHANNEL      7
 
 /*
  * channel.open + confirm.select; also after the broker closed it.  False:
@@ -140,8 +143,12 @@ typedef enum BrokerEventKind
 	BROKER_EVENT_CHANNEL_CLOSED, /* channel, code, text; close-ok has been sent; window of the channel is empty after its UNSETTLED events */
 	BROKER_EVENT_BLOCKED, /* text */
 	BROKER_EVENT_UNBLOCKED,
+	BROKER_EVENT_DELIVERY, /* channel, delivery: yours, see broker_delivery_free() */
+	BROKER_EVENT_CONSUMER_CANCELLED, /* channel: the queue was deleted, or its node went; deliveries still unsettled may be settled */
 	BROKER_EVENT_LOST /* code as broker_lost_code(), text; last event of a connection.  All tokens still out are unknown */
 } BrokerEventKind;
+
+typedef struct BrokerDelivery BrokerDelivery;
 
 typedef struct BrokerEvent
 {
@@ -150,7 +157,8 @@ typedef struct BrokerEvent
 	uint64 token;
 	TimestampTz sent_at; /* of the publish, for outcome events */
 	int code;
-	const char *text; /* valid until the next broker_pump(); cleaned to valid UTF-8, at most ACEMQ_ERROR_TEXT */
+	const char *text;         /* valid until the next broker_pump(); cleaned to valid UTF-8, at most ACEMQ_ERROR_TEXT */
+	BrokerDelivery *delivery; /* NULL except in BROKER_EVENT_DELIVERY */
 } BrokerEvent;
 
 /*
@@ -161,5 +169,89 @@ extern void broker_pump(BrokerConn *conn);
 
 /* Next queued event; false when there is none. */
 extern bool broker_next_event(BrokerConn *conn, BrokerEvent *event);
+
+/* ---- topology: requests that wait for the broker's answer ---- */
+
+typedef enum BrokerRequest
+{
+	BROKER_DONE,
+	BROKER_DENIED, /* the broker closed the channel: *error->text says why ("406 PRECONDITION_FAILED - ..."), *code its number */
+	BROKER_REQUEST_BLOCKED, /* the connection is blocked or the channel is not open: not asked, try later */
+	BROKER_REQUEST_LOST     /* connection lost */
+} BrokerRequest;
+
+typedef struct BrokerDenial
+{
+	int code; /* reply code of the channel.close */
+	char text[ACEMQ_ERROR_TEXT];
+} BrokerDenial;
+
+/*
+ * Durable, neither exclusive nor auto-delete nor internal.  `arguments` may be
+ * NULL.  Declaring what is there already with the same arguments changes
+ * nothing; with others it is denied with 406.  A denial closes that channel and
+ * nothing else (it is followed by no CHANNEL_CLOSED event unless publishes were
+ * in flight on it); open it again.  Not on a channel that publishes or consumes.
+ */
+extern BrokerRequest broker_declare_exchange(BrokerConn *conn, int channel, const char *name, const char *type,
+                                             BrokerDenial *denial);
+extern BrokerRequest broker_declare_queue(BrokerConn *conn, int channel, const char *name, const WireTable *arguments,
+                                          BrokerDenial *denial);
+extern BrokerRequest broker_bind_queue(BrokerConn *conn, int channel, const char *queue, const char *exchange,
+                                       const char *routing_key, BrokerDenial *denial);
+/* Passive declare: is it there (404 if not), and how many consumers and ready messages has it? */
+extern BrokerRequest broker_inspect_queue(BrokerConn *conn, int channel, const char *name, uint32 *consumers,
+                                          uint32 *messages, BrokerDenial *denial);
+
+/* ---- consuming ---- */
+
+typedef struct BrokerConsumer
+{
+	const char *queue;
+	const char *tag;
+	uint16 prefetch;
+	Size max_body;    /* a longer body is not kept: BROKER_DELIVERY_TOO_LONG */
+	Size body_budget; /* of bodies handed out and not freed; one above it is not kept: BROKER_DELIVERY_OVER_BUDGET */
+	bool exclusive;
+} BrokerConsumer;
+
+/* basic.qos + basic.consume with manual acknowledgement.  One consumer a channel, and nothing is published on it. */
+extern BrokerRequest broker_consume(BrokerConn *conn, int channel, const BrokerConsumer *consumer,
+                                    BrokerDenial *denial);
+
+typedef enum BrokerDeliveryState
+{
+	BROKER_DELIVERY_WHOLE,
+	BROKER_DELIVERY_TOO_LONG,    /* body NULL; everything else is there */
+	BROKER_DELIVERY_OVER_BUDGET, /* body NULL: requeue it when there is room again */
+	BROKER_DELIVERY_UNREADABLE /* headers that we do not take in: nested deeper than ACEMQ_MAX_HEADER_DEPTH; body and headers empty */
+} BrokerDeliveryState;
+
+/* All memory is the delivery's own, in a context under the connection's. */
+struct BrokerDelivery
+{
+	MemoryContext context;
+	BrokerDeliveryState state;
+	int channel;
+	uint64 tag;
+	bool redelivered;
+	const char *exchange; /* it came through, zero-terminated like the others */
+	const char *routing_key;
+	const char *content_type; /* NULL: the property is absent */
+	const char *message_id;   /* NULL: absent */
+	const char *reply_to;     /* NULL: absent */
+	int priority;             /* -1: absent */
+	bool persistent;
+	WireTable headers; /* as received, every kind; broker_publish() sends them as the same bytes */
+	const char *body;
+	Size body_len;
+};
+
+/* Does not settle it. */
+extern void broker_delivery_free(BrokerConn *conn, BrokerDelivery *delivery);
+
+/* False: the connection is lost (the broker will deliver it again).  Does nothing on a channel that is not the one it came on any more. */
+extern bool broker_ack(BrokerConn *conn, int channel, uint64 tag);
+extern bool broker_reject(BrokerConn *conn, int channel, uint64 tag, bool requeue);
 
 #endif /* ACEMQ_BROKER_H */

@@ -43,6 +43,7 @@ build_value(const WireField *field, amqp_field_value_t *value)
 	switch (field->kind)
 	{
 		case WIRE_STRING:
+		case WIRE_BYTES:
 			value->value.bytes.len = field->value.string.len;
 			value->value.bytes.bytes = unconstify(char *, field->value.string.data);
 			break;
@@ -59,6 +60,32 @@ build_value(const WireField *field, amqp_field_value_t *value)
 			value->value.boolean = field->value.boolean;
 			break;
 		case WIRE_VOID:
+			break;
+		case WIRE_INT8:
+			value->value.i8 = (int8_t) field->value.integer;
+			break;
+		case WIRE_UINT8:
+			value->value.u8 = (uint8_t) field->value.integer;
+			break;
+		case WIRE_INT16:
+			value->value.i16 = (int16_t) field->value.integer;
+			break;
+		case WIRE_UINT16:
+			value->value.u16 = (uint16_t) field->value.integer;
+			break;
+		case WIRE_UINT32:
+			value->value.u32 = (uint32_t) field->value.integer;
+			break;
+		case WIRE_UINT64:
+		case WIRE_TIMESTAMP:
+			value->value.u64 = field->value.big_unsigned;
+			break;
+		case WIRE_FLOAT:
+			value->value.f32 = field->value.real;
+			break;
+		case WIRE_DECIMAL:
+			value->value.decimal.decimals = field->value.decimal.scale;
+			value->value.decimal.value = field->value.decimal.value;
 			break;
 		case WIRE_TABLE:
 			value->value.table = build_table(field->value.list.items, field->value.list.count);
