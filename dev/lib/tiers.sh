@@ -5,9 +5,9 @@
 # gcc and installed; nothing is written into the checkout.
 # shellcheck shell=bash
 
-all_tiers=(layers format gcc clang unit regress pgtap broker)
+all_tiers=(layers format gcc clang unit regress pgtap stores broker)
 # These meet the installed library, which must be the one just built.
-server_tiers='regress|pgtap|broker'
+server_tiers='regress|pgtap|stores|broker'
 
 count_of() {
 	case $1 in
@@ -112,6 +112,10 @@ pytest_tier() {
 	local options=()
 	[ "$long" = no ] || options+=(--long)
 	"$python" -m pytest -p no:cacheprovider --rootdir="$tree/test" -q -ra --durations=5 "${options[@]}" "$tree/test/$1"
+}
+
+tier_stores() {
+	pytest_tier stores
 }
 
 tier_broker() {
