@@ -23,13 +23,17 @@ SELECT is_empty(
 SELECT is_empty($$SELECT p.oid::regprocedure FROM pg_proc p WHERE pronamespace = 'acemq'::regnamespace AND prosecdef$$,
                 'no function is SECURITY DEFINER');
 SELECT is_empty($$SELECT p.oid::regprocedure FROM pg_proc p WHERE pronamespace = 'acemq'::regnamespace
-                  AND provolatile <> 'v' AND proname NOT IN ('version')$$, 'what changes or looks is VOLATILE');
+                  AND provolatile <> 'v' AND proname NOT IN ('version', 'partition', 'partitioned_routing_key', 'claim_check_key')$$,
+                'what changes or looks is VOLATILE');
 SELECT is_empty($$SELECT p.oid::regprocedure FROM pg_proc p WHERE pronamespace = 'acemq'::regnamespace
-                  AND proparallel <> 'u' AND proname NOT IN ('version', '_status', 'worker_restart')$$, 'and parallel unsafe');
-SELECT is_empty($$SELECT p.oid::regprocedure FROM pg_proc p WHERE pronamespace = 'acemq'::regnamespace AND proisstrict$$,
-                'none turns a NULL argument into a silent NULL');
+                  AND proparallel <> 'u' AND proname NOT IN ('version', '_status', 'worker_restart', 'partition', 'partitioned_routing_key', 'claim_check_key')$$,
+                'and parallel unsafe');
+SELECT is_empty($$SELECT p.oid::regprocedure FROM pg_proc p WHERE pronamespace = 'acemq'::regnamespace AND proisstrict
+                  AND NOT (provolatile = 'i' AND proparallel = 's')$$,
+                'none but the pure ones turns a NULL argument into a silent NULL');
 SELECT set_eq($$SELECT unnest(extconfig)::regclass::text FROM pg_extension WHERE extname = 'acemq'$$,
-              ARRAY['acemq.outbox', 'acemq.outbox_id_seq', 'acemq.identity'], 'pg_dump takes the data along');
+              ARRAY['acemq.outbox', 'acemq.outbox_id_seq', 'acemq.identity', 'acemq.idempotency', 'acemq.schema_registry',
+                    'acemq.schema_registry_seq', 'acemq.claim_check'], 'pg_dump takes the data along');
 SELECT is_empty($$SELECT c.oid::regclass FROM pg_class c WHERE relnamespace = 'acemq'::regnamespace AND relkind = 'r'
                   AND NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'acemq' AND c.oid = ANY (extconfig))$$,
                 'of every table');
@@ -45,8 +49,23 @@ SELECT is_empty($$SELECT v, c FROM unnest(ARRAY['outbox_pending', 'outbox_retire
                   WHERE NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = ('acemq.' || v)::regclass AND attname = c)$$,
                 'views of the outbox');
 SELECT is_empty($$SELECT c FROM unnest(ARRAY['state', 'since', 'broker', 'pending', 'oldest_age', 'retired', 'in_flight', 'published',
-                      'failed', 'returned', 'nacked', 'reconnects', 'overtaken', 'lag_p50', 'lag_p95', 'lag_p99', 'last_error', 'last_error_at']) c
+                      'failed', 'returned', 'nacked', 'reconnects', 'overtaken', 'lag_p50', 'lag_p95', 'lag_p99', 'last_error', 'last_error_at',
+                      'ladder_scheduled', 'ladder_delivered', 'ladder_hops', 'ladder_malformed']) c
                   WHERE NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'acemq.status'::regclass AND attname = c)$$, 'status');
+-- Tables that AceMQ libraries may use themselves.
+SELECT is((SELECT string_agg(format('%s %s%s', attname, format_type(atttypid, atttypmod), CASE WHEN attnotnull THEN ' not null' ELSE '' END), ', ' ORDER BY attnum)
+           FROM pg_attribute WHERE attrelid = 'acemq.idempotency'::regclass AND attnum > 0),
+          'message_id character varying(255) not null, state character varying(16) not null, claimed_by character varying(64), '
+          'recorded_at timestamp with time zone not null, expires_at timestamp with time zone not null', 'idempotency');
+SELECT is((SELECT string_agg(format('%s %s%s', attname, format_type(atttypid, atttypmod), CASE WHEN attnotnull THEN ' not null' ELSE '' END), ', ' ORDER BY attnum)
+           FROM pg_attribute WHERE attrelid = 'acemq.schema_registry'::regclass AND attnum > 0),
+          'id integer not null, subject character varying(255) not null, schema_version integer not null, format character varying(32) not null, '
+          'definition text not null, fingerprint character varying(64) not null, registered_at timestamp with time zone not null', 'schema_registry');
+SELECT is((SELECT string_agg(format('%s %s%s', attname, format_type(atttypid, atttypmod), CASE WHEN attnotnull THEN ' not null' ELSE '' END), ', ' ORDER BY attnum)
+           FROM pg_attribute WHERE attrelid = 'acemq.schema_registry_seq'::regclass AND attnum > 0),
+          'only_row integer not null, last_id integer not null', 'schema_registry_seq');
+SELECT results_eq('SELECT * FROM acemq.schema_registry_seq', 'VALUES (1, 0)', 'which begins with its one row');
+
 SELECT is((SELECT count(*) FROM acemq.status), 1::bigint, 'status has one row');
 SELECT ok((SELECT state IN ('starting', 'relaying', 'idle', 'disconnected', 'blocked', 'paused', 'fenced', 'needs restart') FROM acemq.status),
           'in a known state');
