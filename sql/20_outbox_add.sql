@@ -10,7 +10,10 @@
 --   payload         text, json, jsonb or bytea, at most acemq.max_body_size.  text (so
 --                   also an untyped literal) has to be well-formed JSON unless
 --                   content_type says otherwise, and its bytes are kept, as are those of json
---                   and bytea; jsonb goes out as PostgreSQL renders it
+--                   and bytea; jsonb goes out as PostgreSQL renders it.  Of
+--                   acemq.claim_check_threshold bytes or more, it is put into the claim-check
+--                   store, however big it is, and a frame with its key goes out; a bytea that has
+--                   a frame already goes out as it is
 --   type            x-acemq-type; default: the routing key, or `message` if that is empty
 --   headers         a JSON object; names of at most 128 bytes, none that starts with
 --                   x-acemq-; with the envelope at most acemq.max_headers_size.  Strings
@@ -43,7 +46,7 @@
 --   22P02  payload is not well-formed JSON
 --   25006  the transaction is read-only, or the server a standby
 --   42602, 42622, 42939  a header name is empty, too long, reserved
---   54000  payload or headers over the limit, headers nested more than 32 levels deep
+--   54000  payload (if it is not checked in) or headers over the limit, headers nested more than 32 levels deep
 --
 -- The caller needs EXECUTE and USAGE on the schema, no right on the table: the
 -- functions write the row themselves, so they are not SECURITY DEFINER.  VOLATILE and not STRICT, so

@@ -8,13 +8,20 @@
  * duplicates of a caller's message id, and whatever the owner has put on the
  * table (triggers, checks, columns, rules) happens.
  *
- * May depend on: outbox_args.h, outbox_table.h, as_owner.h, saved_plan.h.
+ * A body of acemq.claim_check_threshold bytes or more is exchanged here, where
+ * every publishing function comes by.
+ *
+ * May depend on: outbox_args.h, outbox_table.h, claim_check_offload.h, claim_check_store.h, as_owner.h, saved_plan.h,
+ * uuid.h.
  */
 #include "outbox_insert.h"
 
 #include "as_owner.h"
+#include "claim_check_offload.h"
+#include "claim_check_store.h"
 #include "outbox_table.h"
 #include "saved_plan.h"
+#include "uuid.h"
 
 #include "access/genam.h"
 #include "access/heapam.h"
@@ -172,8 +179,8 @@ try_direct(const OutboxMessage *message, RowValues *row, int64 *id)
 	return direct;
 }
 
-bool
-outbox_insert(const OutboxMessage *message, int64 *id)
+static bool
+insert_row(const OutboxMessage *message, int64 *id)
 {
 	RowValues row;
 
@@ -181,4 +188,24 @@ outbox_insert(const OutboxMessage *message, int64 *id)
 	if (!message->caller_id && try_direct(message, &row, id))
 		return true;
 	return insert_with_executor(&row, id);
+}
+
+/* First the row: without it nobody would ask for the payload. */
+static bool
+insert_checked_in(const OutboxMessage *message, int64 *id)
+{
+	OutboxMessage checked = *message;
+	char key[UUID_TEXT_LEN + 1];
+
+	checked.body = claim_check_offload_frame(key);
+	if (!insert_row(&checked, id))
+		return false;
+	claim_check_store_put(key, PointerGetDatum(message->body));
+	return true;
+}
+
+bool
+outbox_insert(const OutboxMessage *message, int64 *id)
+{
+	return claim_check_offloads(message->body) ? insert_checked_in(message, id) : insert_row(message, id);
 }

@@ -14,6 +14,9 @@
  * True: a row was added, *id is its id.  False: nothing was added, because the
  * caller's message id is in the table already (or a trigger of the table's
  * owner swallowed the row).
+ *
+ * A body of acemq.claim_check_threshold bytes or more goes into the claim-check
+ * store, and the row says under which key.
  */
 extern bool outbox_insert(const OutboxMessage *message, int64 *id);
 

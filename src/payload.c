@@ -5,10 +5,11 @@
  * The parser of the server judges what is JSON: a message that this accepts is
  * one that a consumer can store in a json column.
  *
- * May depend on: guc.h, utf8.h, compat.h.
+ * May depend on: claim_check_offload.h, guc.h, utf8.h, compat.h.
  */
 #include "payload.h"
 
+#include "claim_check_offload.h"
 #include "compat.h"
 #include "guc.h"
 #include "utf8.h"
@@ -70,14 +71,24 @@ check_json(const char *json, int len)
 }
 
 static void
-check_size(Size size)
+check_wire_size(Size size)
 {
 	if (size > (Size) acemq_max_body_size * 1024)
-		ereport(ERROR,
-		        (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-		         errmsg("argument \"payload\" has %zu bytes, which is over the limit", size),
-		         errdetail("acemq.max_body_size is %d kB.", acemq_max_body_size),
-		         errhint("Keep a body of this size elsewhere and send where it is, or raise acemq.max_body_size.")));
+		ereport(
+		    ERROR,
+		    (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+		     errmsg("argument \"payload\" has %zu bytes, which is over the limit", size),
+		     errdetail("acemq.max_body_size is %d kB.", acemq_max_body_size),
+		     errhint("Have bodies of this size kept in the claim-check store (acemq.claim_check_threshold), or raise "
+		             "acemq.max_body_size.")));
+}
+
+/* A body that is checked in does not go on the wire. */
+static void
+check_size(Size size)
+{
+	if (!claim_check_reached(size))
+		check_wire_size(size);
 }
 
 static bytea *
@@ -133,6 +144,19 @@ text_body(Datum payload, bool must_be_json)
 	return bytes(utf8, len);
 }
 
+/* Bytes may come with a frame, and then go on the wire as they are; text never does, being UTF-8. */
+static bytea *
+bytea_body(Datum payload)
+{
+	bytea *body;
+
+	check_stored_size(payload);
+	body = (bytea *) PG_DETOAST_DATUM_PACKED(payload);
+	if (!claim_check_offloads(body))
+		check_wire_size(VARSIZE_ANY_EXHDR(body));
+	return body;
+}
+
 bytea *
 payload_body(Datum payload, PayloadKind kind, const text *content_type)
 {
@@ -145,8 +169,7 @@ payload_body(Datum payload, PayloadKind kind, const text *content_type)
 		case PAYLOAD_JSONB:
 			return jsonb_body(payload);
 		case PAYLOAD_BYTEA:
-			check_stored_size(payload);
-			return (bytea *) PG_DETOAST_DATUM_PACKED(payload);
+			return bytea_body(payload);
 	}
 	elog(ERROR, "unexpected kind of payload: %d", (int) kind);
 }

@@ -24,7 +24,8 @@ extern const char *payload_default_content_type(PayloadKind kind);
 /*
  * The body as it goes on the wire: in UTF-8, bytea as it is.  content_type may
  * be NULL (the default).  Raises an error for text that is not well-formed JSON but
- * claims to be, and for a body over acemq.max_body_size.
+ * claims to be, and for a body over acemq.max_body_size, except one that
+ * outbox_insert() will check in.
  */
 extern bytea *payload_body(Datum payload, PayloadKind kind, const text *content_type);
 
