@@ -17,6 +17,7 @@
 #include "access/table.h"
 #include "catalog/namespace.h"
 #include "executor/executor.h"
+#include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -147,14 +148,38 @@ schema_find_version(text *subject, int32 version, Datum *row)
 	return find_last(BY_VERSION, 2, keys, row);
 }
 
+/*
+ * A large definition is not fetched from where it is kept apart from the row:
+ * the caller has the same bytes, and fetching them would cost more than the rest.
+ */
+static Datum
+row_with_definition(HeapTuple tuple, TupleDesc desc, text *definition)
+{
+	Datum *values = palloc(desc->natts * sizeof(Datum));
+	bool *isnull = palloc(desc->natts * sizeof(bool));
+
+	heap_deform_tuple(tuple, desc, values, isnull);
+	values[SCHEMA_DEFINITION - 1] = PointerGetDatum(definition);
+	return HeapTupleGetDatum(heap_form_tuple(desc, values, isnull));
+}
+
 bool
 schema_find_entry(const SchemaEntry *entry, Datum *row)
 {
 	ScanKeyData keys[2];
+	SchemaScan scan;
+	HeapTuple tuple;
 
 	key_is_text(&keys[0], SCHEMA_SUBJECT, entry->subject);
 	key_is_text(&keys[1], SCHEMA_FINGERPRINT, entry->fingerprint);
-	return find_last(BY_FINGERPRINT, 2, keys, row);
+	scan_open(&scan, BY_FINGERPRINT, 2, keys);
+	tuple = systable_getnext_ordered(scan.scan, ForwardScanDirection);
+	if (tuple != NULL && HeapTupleHasExternal(tuple))
+		*row = row_with_definition(tuple, RelationGetDescr(scan.table), entry->definition);
+	else if (tuple != NULL)
+		*row = heap_copy_tuple_as_datum(tuple, RelationGetDescr(scan.table));
+	schema_scan_close(&scan);
+	return tuple != NULL;
 }
 
 int32
