@@ -56,4 +56,26 @@
 #define compat_wait_event(name)        PG_WAIT_EXTENSION
 #endif
 
+/* 16 can leave out indexes that an update need not touch; 18 counts index searches, and knows deferrable primary keys. */
+#if PG_VERSION_NUM >= 160000
+#define CompatUpdateIndexes TU_UpdateIndexes
+#define compat_insert_index_tuples(rel, slot, estate, update, no_dup_err, conflict, arbiters, which)                   \
+	ExecInsertIndexTuples(rel, slot, estate, update, no_dup_err, conflict, arbiters, (which) == TU_Summarizing)
+#define COMPAT_UPDATE_ALL_INDEXES TU_All
+#define COMPAT_UPDATE_NO_INDEXES  TU_None
+#else
+#define CompatUpdateIndexes bool
+#define compat_insert_index_tuples(rel, slot, estate, update, no_dup_err, conflict, arbiters, which)                   \
+	ExecInsertIndexTuples(rel, slot, estate, update, no_dup_err, conflict, arbiters)
+#define COMPAT_UPDATE_ALL_INDEXES true
+#define COMPAT_UPDATE_NO_INDEXES  false
+#endif
+#if PG_VERSION_NUM >= 180000
+#define compat_index_beginscan(rel, index, snapshot, nkeys) index_beginscan(rel, index, snapshot, NULL, nkeys, 0)
+#define compat_primary_key(rel)                             RelationGetPrimaryKeyIndex(rel, false)
+#else
+#define compat_index_beginscan(rel, index, snapshot, nkeys) index_beginscan(rel, index, snapshot, nkeys, 0)
+#define compat_primary_key(rel)                             RelationGetPrimaryKeyIndex(rel)
+#endif
+
 #endif /* ACEMQ_COMPAT_H */
