@@ -92,7 +92,7 @@ acemq_launcher_main(Datum arg)
 			ProcessConfigFile(PGC_SIGHUP);
 		}
 		launcher_turn();
-		wait_for_work(PGINVALID_SOCKET, false, wake_at);
+		wait_for_work(NULL, 0, wake_at);
 	}
 }
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * link.c
- *		The worker's connection to the broker.
+ *		A connection of the worker to the broker.
  *
  * A refused TCP connection is tried again within a second: a broker that comes
  * back should be noticed at once, and asking costs nothing.  Attempts that took
@@ -36,6 +36,7 @@
 
 struct Link
 {
+	LinkRole role;
 	MemoryContext context;
 	MemoryContext config_context; /* endpoints; reset when acemq.url changes */
 	AcemqSlot *slot;
@@ -50,8 +51,8 @@ struct Link
 	char *configured; /* what the connection depends on, as one string */
 };
 
-static void require_no_transaction(const char *what);
 static void read_endpoints(Link *link);
+static void show_problem(Link *link, AcemqConnectProblem problem, const char *text);
 static char *connection_settings(void);
 static bool read_password_file(char *buffer, Size size, BrokerError *error);
 static void fill_options(BrokerOptions *options, const char *connection_name);
@@ -71,19 +72,33 @@ link_kick(void)
 }
 
 Link *
-link_create(MemoryContext parent, AcemqSlot *slot)
+link_create(MemoryContext parent, AcemqSlot *slot, LinkRole role)
 {
 	Link *link = MemoryContextAllocZero(parent, sizeof(Link));
 
 	link->context = AllocSetContextCreate(parent, "acemq link", ALLOCSET_DEFAULT_SIZES);
 	link->config_context = AllocSetContextCreate(link->context, "acemq endpoints", ALLOCSET_SMALL_SIZES);
 	link->slot = slot;
+	link->role = role;
 	read_endpoints(link);
 	return link;
 }
 
-static void
-require_no_transaction(const char *what)
+static const char *
+whose(Link *link)
+{
+	return link->role == LINK_RELAY ? "relay" : "scheduler";
+}
+
+/* The relay's messages say nothing of whose they are: it is what the worker is for. */
+static const char *
+log_prefix(Link *link)
+{
+	return link->role == LINK_RELAY ? "" : "scheduler: ";
+}
+
+void
+link_require_no_transaction(const char *what)
 {
 	if (IsTransactionState())
 		elog(ERROR, "acemq: %s inside a transaction", what);
@@ -105,15 +120,35 @@ read_endpoints(Link *link)
 	link->next_try_at = 0;
 	link->failures = 0;
 	link->logged_at = 0;
-	pg_atomic_write_u32(&link->slot->connect_problem, ACEMQ_CONNECT_FINE);
+	show_problem(link, ACEMQ_CONNECT_FINE, NULL);
 	if (link->nendpoints < 0)
 	{
 		link->nendpoints = 0;
-		pg_atomic_write_u32(&link->slot->connect_problem, ACEMQ_CONNECT_MISCONFIGURED);
-		acemq_slot_set_connection_error(link->slot, psprintf("acemq.url: %s", problem));
+		show_problem(link, ACEMQ_CONNECT_MISCONFIGURED, psprintf("acemq.url: %s", problem));
 	}
-	if (link->nendpoints == 0)
+	if (link->nendpoints == 0 && link->role == LINK_RELAY)
 		acemq_slot_set_broker(link->slot, "");
+}
+
+/* Without a text the last one stays, with the time it is from. */
+static void
+show_problem(Link *link, AcemqConnectProblem problem, const char *text)
+{
+	if (link->role == LINK_SCHEDULER)
+	{
+		if (text)
+			acemq_slot_set_scheduler_problem(link->slot, text);
+		return;
+	}
+	if (text)
+		acemq_slot_set_connection_error(link->slot, text);
+	pg_atomic_write_u32(&link->slot->connect_problem, problem);
+}
+
+bool
+link_has_endpoint(Link *link)
+{
+	return link->nendpoints > 0;
 }
 
 /* Everything a new connection would be made differently for. */
@@ -185,7 +220,7 @@ link_ensure(Link *link, TimestampTz now)
 	if (link->nendpoints == 0 || now < link->next_try_at)
 		return false;
 
-	require_no_transaction("connecting to the broker");
+	link_require_no_transaction("connecting to the broker");
 	endpoint = link->endpoints[link->next_endpoint];
 	link->next_endpoint = (link->next_endpoint + 1) % link->nendpoints;
 	started = link->tried_at = GetCurrentTimestamp();
@@ -200,7 +235,7 @@ link_ensure(Link *link, TimestampTz now)
 		endpoint.password = password;
 	}
 
-	snprintf(name, sizeof(name), "acemq relay, database %u", MyDatabaseId);
+	snprintf(name, sizeof(name), "acemq %s, database %u", whose(link), MyDatabaseId);
 	fill_options(&options, name);
 	link->conn = broker_connect(link->context, &endpoint, &options, &error);
 	explicit_bzero(password, sizeof(password));
@@ -308,14 +343,13 @@ note_failure(Link *link, const BrokerError *error, int64 took_ms)
 	link->next_try_at = now + delay_ms * 1000;
 
 	/* Text first: whoever sees the counter grow shows it. */
-	acemq_slot_set_connection_error(link->slot, error->text);
-	pg_atomic_write_u32(&link->slot->connect_problem, connect_problem(error));
-	if (error->kind == BROKER_LOGIN_REFUSED && link->failures >= link->nendpoints)
+	show_problem(link, connect_problem(error), error->text);
+	if (error->kind == BROKER_LOGIN_REFUSED && link->failures >= link->nendpoints && link->role == LINK_RELAY)
 		pg_atomic_fetch_add_u64(&link->slot->login_refused, 1);
 	ConditionVariableBroadcast(&link->slot->progress);
 	if (link->logged_at == 0 || now - link->logged_at >= LOG_AGAIN_MS * INT64CONST(1000))
 	{
-		ereport(LOG, (errmsg("acemq: %s", error->text)));
+		ereport(LOG, (errmsg("acemq: %s%s", log_prefix(link), error->text)));
 		link->logged_at = now;
 	}
 }
@@ -329,10 +363,13 @@ note_connected(Link *link, const BrokerEndpoint *endpoint)
 	if (acemq_tls_verify == ACEMQ_TLS_VERIFY_NONE && endpoint->tls)
 		ereport(WARNING, (errmsg("acemq: the certificate of %s is not verified", where),
 		                  errhint("Set acemq.tls_verify to \"full\".")));
-	ereport(LOG, (errmsg("acemq: connected to %s", text)));
-	acemq_slot_set_broker(link->slot, text);
-	pg_atomic_fetch_add_u64(&link->slot->reconnects, 1);
-	pg_atomic_write_u32(&link->slot->connect_problem, ACEMQ_CONNECT_FINE);
+	ereport(LOG, (errmsg("acemq: %sconnected to %s", log_prefix(link), text)));
+	if (link->role == LINK_RELAY)
+	{
+		acemq_slot_set_broker(link->slot, text);
+		pg_atomic_fetch_add_u64(&link->slot->reconnects, 1);
+	}
+	show_problem(link, ACEMQ_CONNECT_FINE, NULL);
 	link->failures = 0;
 	link->logged_at = 0;
 	/* The endpoint that works is tried first when the connection is lost. */
@@ -346,11 +383,14 @@ link_drop(Link *link, const char *reason, bool politely)
 {
 	if (link->conn == NULL)
 		return;
-	require_no_transaction("disconnecting from the broker");
+	link_require_no_transaction("disconnecting from the broker");
 	if (reason)
 	{
-		ereport(LOG, (errmsg("acemq: connection to the broker given up: %s", reason)));
-		acemq_slot_set_connection_error(link->slot, reason);
+		ereport(LOG, (errmsg("acemq: %sconnection to the broker given up: %s", log_prefix(link), reason)));
+		if (link->role == LINK_RELAY)
+			acemq_slot_set_connection_error(link->slot, reason);
+		else
+			acemq_slot_set_scheduler_problem(link->slot, reason);
 	}
 	broker_disconnect(link->conn, politely);
 	link->conn = NULL;
@@ -361,20 +401,20 @@ link_drop(Link *link, const char *reason, bool politely)
 void
 link_pump(Link *link)
 {
-	require_no_transaction("reading from the broker");
+	link_require_no_transaction("reading from the broker");
 	broker_pump(link->conn);
 }
 
 bool
 link_open_channel(Link *link, int channel)
 {
-	require_no_transaction("opening a channel");
+	link_require_no_transaction("opening a channel");
 	return broker_open_channel(link->conn, channel);
 }
 
 BrokerPublish
 link_publish(Link *link, int channel, const BrokerMessage *message, uint64 token, BrokerError *error)
 {
-	require_no_transaction("publishing");
+	link_require_no_transaction("publishing");
 	return broker_publish(link->conn, channel, message, token, error);
 }

@@ -1,7 +1,10 @@
 /*
  * link.h
- *		The worker's connection to the broker: which endpoint, when to try
+ *		A connection of the worker to the broker: which endpoint, when to try
  *		again, which password; and the worker's one wrapper around src/amqp.
+ *
+ * The relay has one and the scheduler has one: a connection that the broker
+ * has blocked because it publishes must not keep the other from what it does.
  *
  * Every call here that may touch the network first makes sure that no
  * transaction is open: in production too, it is one comparison.
@@ -23,7 +26,17 @@ extern void link_kick(void);
 
 typedef struct Link Link;
 
-extern Link *link_create(MemoryContext parent, AcemqSlot *slot);
+/* Whose connection it is: its name at the broker, and where its troubles are shown. */
+typedef enum LinkRole
+{
+	LINK_RELAY,    /* broker, last_error, reconnects of acemq.status */
+	LINK_SCHEDULER /* scheduler_problem */
+} LinkRole;
+
+extern Link *link_create(MemoryContext parent, AcemqSlot *slot, LinkRole role);
+
+/* Is there anything to connect to? */
+extern bool link_has_endpoint(Link *link);
 
 /* Connect if it is time to.  True when connected, also if it was before. */
 extern bool link_ensure(Link *link, TimestampTz now);
@@ -39,9 +52,26 @@ extern void link_reread_settings(Link *link);
 /* Somebody waits for us: try to connect now, whatever the last try said, but not more often than about once a second. */
 extern void link_try_now(Link *link);
 
+/* An ERROR if a transaction is open; `what` says what it would have been open for. */
+extern void link_require_no_transaction(const char *what);
+
 extern void link_pump(Link *link);
 extern bool link_open_channel(Link *link, int channel);
 extern BrokerPublish link_publish(Link *link, int channel, const BrokerMessage *message, uint64 token,
                                   BrokerError *error);
+
+/* ---- link_consume.c: topology and consuming; broker.h says what they do ---- */
+
+extern BrokerRequest link_declare_exchange(Link *link, int channel, const char *name, const char *type,
+                                           BrokerDenial *denial);
+extern BrokerRequest link_declare_queue(Link *link, int channel, const char *name, const WireTable *arguments,
+                                        BrokerDenial *denial);
+extern BrokerRequest link_bind_queue(Link *link, int channel, const char *queue, const char *exchange,
+                                     const char *routing_key, BrokerDenial *denial);
+extern BrokerRequest link_inspect_queue(Link *link, int channel, const char *name, uint32 *consumers, uint32 *messages,
+                                        BrokerDenial *denial);
+extern BrokerRequest link_consume(Link *link, int channel, const BrokerConsumer *consumer, BrokerDenial *denial);
+extern bool link_ack(Link *link, int channel, uint64 tag);
+extern bool link_reject(Link *link, int channel, uint64 tag, bool requeue);
 
 #endif /* ACEMQ_LINK_H */

@@ -56,7 +56,7 @@ relay_create(MemoryContext parent, AcemqSlot *slot)
 	relay->context = context;
 	relay->turn_context = AllocSetContextCreate(context, "acemq turn", ALLOCSET_DEFAULT_SIZES);
 	relay->slot = slot;
-	relay->link = link_create(context, slot);
+	relay->link = link_create(context, slot, LINK_RELAY);
 	relay->lanes = lanes_create(context);
 	relay_memory_init(relay);
 	relay_trust_init(relay);
@@ -76,9 +76,15 @@ relay_create(MemoryContext parent, AcemqSlot *slot)
 }
 
 bool
+relay_fence_allows_broker(Relay *relay)
+{
+	return relay->fence_known && relay->fence == STORE_OWN;
+}
+
+bool
 relay_may_run(Relay *relay)
 {
-	return acemq_relay && relay->fence_known && relay->fence == STORE_OWN;
+	return acemq_relay && relay_fence_allows_broker(relay);
 }
 
 bool

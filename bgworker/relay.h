@@ -24,6 +24,9 @@ extern Relay *relay_create(MemoryContext parent, AcemqSlot *slot);
 extern bool relay_step(Relay *relay);
 extern void relay_config_changed(Relay *relay);
 
+/* Is this database no copy that has to keep away from the broker?  False until that is known. */
+extern bool relay_fence_allows_broker(Relay *relay);
+
 /* What to wait for: PGINVALID_SOCKET for none, 0 for no deadline. */
 extern pgsocket relay_socket(Relay *relay);
 extern bool relay_wants_write(Relay *relay);

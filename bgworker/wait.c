@@ -4,8 +4,9 @@
  *		The only place where our processes sleep.
  *
  * The set of events is kept from one wait to the next.  It is made anew when
- * the socket is another one: a descriptor number is given out again at once
- * after a reconnect, so the socket's inode tells whether it still is the same.
+ * one of the sockets is another one: a descriptor number is given out again at
+ * once after a reconnect, so the socket's inode tells whether it still is the
+ * same.
  *
  * May depend on: src/compat.h.
  *
@@ -26,68 +27,102 @@
 /* A deadline is wall-clock time: if the clock is set back, this is what it may cost. */
 #define MAX_SLEEP_MS 10000
 
-typedef struct SocketIdentity
+typedef struct Watched
 {
 	pgsocket fd;
 	ino_t inode;
-} SocketIdentity;
+	uint32 interest;
+	int position; /* in the set */
+} Watched;
 
 static WaitEventSet *events = NULL;
-static SocketIdentity watched;
-static int socket_position;
-static uint32 socket_interest;
+static Watched watched[WAIT_MAX_SOCKETS];
+static int nwatched = 0;
 
-static SocketIdentity identify(pgsocket socket);
-static void build_events(SocketIdentity socket, uint32 interest);
+static int identify(const WaitSocket *sockets, int count, Watched *found);
+static bool same_sockets(const Watched *wanted, int nwanted);
+static void build_events(const Watched *wanted, int nwanted);
+static void change_interest(const Watched *wanted, int nwanted);
 static uint32 wait_event(void);
 
 void
-wait_for_work(pgsocket socket, bool want_write, TimestampTz until)
+wait_for_work(const WaitSocket *sockets, int count, TimestampTz until)
 {
-	SocketIdentity now_watched = identify(socket);
-	uint32 interest = WL_SOCKET_READABLE | (want_write ? WL_SOCKET_WRITEABLE : 0);
 	long timeout = until == 0 ? MAX_SLEEP_MS : TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
+	Watched wanted[WAIT_MAX_SOCKETS];
+	int nwanted = identify(sockets, count, wanted);
 	WaitEvent occurred;
 
-	if (events == NULL || watched.fd != now_watched.fd || watched.inode != now_watched.inode)
-		build_events(now_watched, interest);
-	else if (watched.fd != PGINVALID_SOCKET && socket_interest != interest)
-	{
-		ModifyWaitEvent(events, socket_position, interest, NULL);
-		socket_interest = interest;
-	}
+	if (events != NULL && same_sockets(wanted, nwanted))
+		change_interest(wanted, nwanted);
+	else
+		build_events(wanted, nwanted);
 
 	if (WaitEventSetWait(events, Min(timeout, MAX_SLEEP_MS), &occurred, 1, wait_event()) > 0 &&
 	    (occurred.events & WL_LATCH_SET) != 0)
 		ResetLatch(MyLatch);
 }
 
-static SocketIdentity
-identify(pgsocket socket)
+/* Those that are there; how many. */
+static int
+identify(const WaitSocket *sockets, int count, Watched *found)
 {
-	SocketIdentity identity = {PGINVALID_SOCKET, 0};
-	struct stat status;
+	int nfound = 0;
 
-	if (socket != PGINVALID_SOCKET && fstat(socket, &status) == 0)
+	Assert(count <= WAIT_MAX_SOCKETS);
+	for (int i = 0; i < count; i++)
 	{
-		identity.fd = socket;
-		identity.inode = status.st_ino;
+		struct stat status;
+
+		if (sockets[i].fd == PGINVALID_SOCKET || fstat(sockets[i].fd, &status) != 0)
+			continue;
+		found[nfound].fd = sockets[i].fd;
+		found[nfound].inode = status.st_ino;
+		found[nfound].interest = WL_SOCKET_READABLE | (sockets[i].want_write ? WL_SOCKET_WRITEABLE : 0);
+		nfound++;
 	}
-	return identity;
+	return nfound;
+}
+
+static bool
+same_sockets(const Watched *wanted, int nwanted)
+{
+	if (nwanted != nwatched)
+		return false;
+	for (int i = 0; i < nwanted; i++)
+	{
+		if (wanted[i].fd != watched[i].fd || wanted[i].inode != watched[i].inode)
+			return false;
+	}
+	return true;
 }
 
 static void
-build_events(SocketIdentity socket, uint32 interest)
+change_interest(const Watched *wanted, int nwanted)
+{
+	for (int i = 0; i < nwanted; i++)
+	{
+		if (watched[i].interest == wanted[i].interest)
+			continue;
+		ModifyWaitEvent(events, watched[i].position, wanted[i].interest, NULL);
+		watched[i].interest = wanted[i].interest;
+	}
+}
+
+static void
+build_events(const Watched *wanted, int nwanted)
 {
 	if (events != NULL)
 		FreeWaitEventSet(events);
-	events = compat_wait_event_set(3);
+	events = compat_wait_event_set(2 + WAIT_MAX_SOCKETS);
 	AddWaitEventToSet(events, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(events, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
-	if (socket.fd != PGINVALID_SOCKET)
-		socket_position = AddWaitEventToSet(events, interest, socket.fd, NULL, NULL);
-	watched = socket;
-	socket_interest = interest;
+	for (int i = 0; i < nwanted; i++)
+	{
+		watched[i] = wanted[i];
+		watched[i].position = AddWaitEventToSet(events, wanted[i].interest, wanted[i].fd, NULL, NULL);
+	}
+	nwatched = nwanted;
 }
 
 /* What pg_stat_activity shows, where an extension can name it. */

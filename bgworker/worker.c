@@ -121,7 +121,7 @@ find_extension(AcemqSlot *slot)
 				slot_report(slot, ACEMQ_FOUND_BUSY);
 				break;
 		}
-		wait_for_work(PGINVALID_SOCKET, false, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOOK_AGAIN_MS));
+		wait_for_work(NULL, 0, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOOK_AGAIN_MS));
 	}
 	return false;
 }
@@ -151,7 +151,11 @@ serve(AcemqSlot *slot)
 		if (reload_if_needed())
 			relay_config_changed(relay);
 		if (!relay_step(relay))
-			wait_for_work(relay_socket(relay), relay_wants_write(relay), relay_next_deadline(relay));
+		{
+			WaitSocket socket = {relay_socket(relay), relay_wants_write(relay)};
+
+			wait_for_work(&socket, 1, relay_next_deadline(relay));
+		}
 	}
 	leaving = true;
 	relay_shutdown(relay);

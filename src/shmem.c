@@ -131,7 +131,8 @@ acemq_slot_reset(AcemqSlot *slot)
 	                                &slot->ladder_delivered,
 	                                &slot->ladder_hops,
 	                                &slot->ladder_malformed,
-	                                &slot->scheduler_since};
+	                                &slot->scheduler_since,
+	                                &slot->ladder_seen_at};
 
 	for (int i = 0; i < lengthof(counters); i++)
 		pg_atomic_init_u64(counters[i], 0);
@@ -151,6 +152,7 @@ acemq_slot_reset(AcemqSlot *slot)
 	pg_atomic_init_u32(&slot->connect_problem, ACEMQ_CONNECT_FINE);
 	pg_atomic_init_u32(&slot->worker_settings, 0);
 	pg_atomic_init_u32(&slot->scheduler_state, ACEMQ_SCHEDULER_OFF);
+	pg_atomic_init_u32(&slot->ladder_problems, 0);
 	pg_atomic_init_u32(&slot->worker_url_hash, 0);
 
 	SpinLockAcquire(&slot->late_mutex);

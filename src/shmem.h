@@ -160,6 +160,8 @@ typedef struct AcemqSlot
 	pg_atomic_uint64 ladder_malformed; /* dropped */
 	pg_atomic_uint32 scheduler_state;  /* AcemqSchedulerState */
 	pg_atomic_uint64 scheduler_since;  /* TimestampTz */
+	pg_atomic_uint64 ladder_seen_at;   /* TimestampTz: all its objects were declared last; 0: not yet by this worker */
+	pg_atomic_uint32 ladder_problems;  /* how many of them are not as they should be: scheduler_problem says which */
 
 	pg_atomic_uint32 lag_half;  /* which half is being filled */
 	pg_atomic_uint64 lag_since; /* TimestampTz the current half began */
