@@ -4,17 +4,18 @@
  *		The process that serves one database: from its start to the loop.
  *
  * It first finds out whether there is anything to serve, and tells the
- * launcher.  Then it lets the relay work in bounded steps and sleeps at the
- * bottom of the loop.  An ERROR anywhere ends the process; the launcher starts
- * another one.
+ * launcher.  Then it lets the relay and housekeeping work in bounded steps and
+ * sleeps at the bottom of the loop.  An ERROR anywhere ends the process; the
+ * launcher starts another one.
  *
- * May depend on: relay.h, db.h, slots.h, session.h, wait.h, link.h, src/shmem.h.
+ * May depend on: relay.h, housekeeping.h, db.h, slots.h, session.h, wait.h, link.h, src/shmem.h.
  *
  *-------------------------------------------------------------------------
  */
 #include "worker.h"
 
 #include "db.h"
+#include "housekeeping.h"
 #include "link.h"
 #include "relay.h"
 #include "session.h"
@@ -150,11 +151,12 @@ serve(AcemqSlot *slot)
 		CHECK_FOR_INTERRUPTS();
 		if (reload_if_needed())
 			relay_config_changed(relay);
+		housekeeping_step();
 		if (!relay_step(relay))
 		{
 			WaitSocket socket = {relay_socket(relay), relay_wants_write(relay)};
 
-			wait_for_work(&socket, 1, relay_next_deadline(relay));
+			wait_for_work(&socket, 1, Min(relay_next_deadline(relay), housekeeping_next_deadline()));
 		}
 	}
 	leaving = true;
