@@ -66,8 +66,8 @@ ALTER TABLE acemq.schema_registry_seq ENABLE ALWAYS TRIGGER schema_registry_seq_
 --   22004, 22023, 22001   an argument is null, empty, too long
 --   22021, 22P05          the definition has no form in UTF-8
 --   25006                 a new definition in a read-only transaction
---   40001                 in a REPEATABLE READ or SERIALIZABLE transaction that had to wait; or somebody
---                         who writes the table past the counter was faster several times
+--   40001                 a new one in a REPEATABLE READ or SERIALIZABLE transaction that had to wait; or
+--                         somebody who writes the table past the counter was faster several times
 --   55000                 acemq.schema_registry_seq has lost its row
 --   2200H                 the highest id is 2147483647
 CREATE FUNCTION acemq.schema_register(subject text, format text, definition text) RETURNS acemq.schema_registry

@@ -32,7 +32,8 @@ is_registered(const SchemaEntry *entry)
 
 /*
  * Nobody of us can add a row while we have the counter's, so what we find after
- * we have it is the truth.  Others may: then their row counts, or its id is passed over.
+ * we have it is the truth.  Others may: then their row counts, or its id is
+ * passed over.  The counter follows theirs, so that no id is handed out again even if they delete it.
  */
 static void
 add_row(const SchemaEntry *entry)
@@ -41,15 +42,12 @@ add_row(const SchemaEntry *entry)
 
 	for (int round = 1; !is_registered(entry); round++)
 	{
-		int32 id = schema_next_id(last_id);
-
 		schema_check_round(round, entry);
-		if (schema_insert(entry, id, schema_next_version(entry->subject), GetCurrentTimestamp()))
-		{
-			schema_counter_raise(id);
-			return;
-		}
+		if (schema_insert(entry, schema_next_id(last_id), schema_next_version(entry->subject), GetCurrentTimestamp()))
+			break;
 	}
+	if (schema_max_id() > last_id)
+		schema_counter_raise(schema_max_id());
 }
 
 static void
