@@ -100,10 +100,10 @@ typedef struct BrokerMessage
 	const char *exchange;
 	const char *routing_key;
 	const char *message_id;
-	const char *content_type;
-	const char *reply_to;   /* NULL: absent */
-	const char *expiration; /* NULL: absent; goes out as it is */
-	int priority;           /* -1: absent */
+	const char *content_type; /* NULL: absent */
+	const char *reply_to;     /* NULL: absent */
+	const char *expiration;   /* NULL: absent; goes out as it is */
+	int priority;             /* -1: absent */
 	bool persistent;
 	const WireTable *headers;
 	const char *body;
@@ -182,7 +182,7 @@ typedef enum BrokerRequest
 
 typedef struct BrokerDenial
 {
-	int code; /* reply code of the channel.close */
+	int code; /* reply code of the channel.close; 0: not asked, a name is too long or so; the channel is still open */
 	char text[ACEMQ_ERROR_TEXT];
 } BrokerDenial;
 
@@ -192,6 +192,8 @@ typedef struct BrokerDenial
  * nothing; with others it is denied with 406.  A denial closes that channel and
  * nothing else (it is followed by no CHANNEL_CLOSED event unless publishes were
  * in flight on it); open it again.  Not on a channel that publishes or consumes.
+ * What the broker delivers meanwhile on other channels piles up in the library,
+ * so declare before consuming, or while little is on its way.
  */
 extern BrokerRequest broker_declare_exchange(BrokerConn *conn, int channel, const char *name, const char *type,
                                              BrokerDenial *denial);
@@ -205,17 +207,28 @@ extern BrokerRequest broker_inspect_queue(BrokerConn *conn, int channel, const c
 
 /* ---- consuming ---- */
 
+/*
+ * False where messages of others must not be received, because this version of
+ * the library could exhaust the stack on one of them; *why says so ("" if true).
+ */
+extern bool broker_may_consume(const char **why);
+
 typedef struct BrokerConsumer
 {
 	const char *queue;
 	const char *tag;
 	uint16 prefetch;
 	Size max_body;    /* a longer body is not kept: BROKER_DELIVERY_TOO_LONG */
-	Size body_budget; /* of bodies handed out and not freed; one above it is not kept: BROKER_DELIVERY_OVER_BUDGET */
+	Size body_budget; /* memory of deliveries not freed; one above it is OVER_BUDGET, unless it is the only one */
 	bool exclusive;
 } BrokerConsumer;
 
-/* basic.qos + basic.consume with manual acknowledgement.  One consumer a channel, and nothing is published on it. */
+/*
+ * basic.qos + basic.consume with manual acknowledgement.  One consumer a
+ * channel, and nothing is published on it.  A denial closes the channel, as
+ * above.  Of a consumer that was cancelled the queue may be consumed again on
+ * the same channel.
+ */
 extern BrokerRequest broker_consume(BrokerConn *conn, int channel, const BrokerConsumer *consumer,
                                     BrokerDenial *denial);
 
@@ -223,17 +236,18 @@ typedef enum BrokerDeliveryState
 {
 	BROKER_DELIVERY_WHOLE,
 	BROKER_DELIVERY_TOO_LONG,    /* body NULL; everything else is there */
-	BROKER_DELIVERY_OVER_BUDGET, /* body NULL: requeue it when there is room again */
-	BROKER_DELIVERY_UNREADABLE /* headers that we do not take in: nested deeper than ACEMQ_MAX_HEADER_DEPTH; body and headers empty */
+	BROKER_DELIVERY_OVER_BUDGET, /* body NULL, headers empty: requeue it when there is room again */
+	BROKER_DELIVERY_UNREADABLE   /* headers nested deeper than ACEMQ_MAX_HEADER_DEPTH; body NULL, headers empty */
 } BrokerDeliveryState;
 
-/* All memory is the delivery's own, in a context under the connection's. */
+/* All memory is the delivery's own, in a context under the connection's: it ends with the connection at the latest. */
 struct BrokerDelivery
 {
 	MemoryContext context;
+	Size memory; /* its share of the budget */
 	BrokerDeliveryState state;
 	int channel;
-	uint64 tag;
+	uint64 tag; /* for broker_ack() and broker_reject(); unlike any other of this process */
 	bool redelivered;
 	const char *exchange; /* it came through, zero-terminated like the others */
 	const char *routing_key;
@@ -243,7 +257,7 @@ struct BrokerDelivery
 	int priority;             /* -1: absent */
 	bool persistent;
 	WireTable headers; /* as received, every kind; broker_publish() sends them as the same bytes */
-	const char *body;
+	const char *body;  /* not terminated; not NULL if whole, even if it is empty */
 	Size body_len;
 };
 

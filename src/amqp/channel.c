@@ -6,8 +6,10 @@
  */
 #include "conn_internal.h"
 
-#include "miscadmin.h"
 #include "text.h"
+
+/* Of this process, on any connection. */
+static uint16 openings = 0;
 
 BrokerChannel *
 conn_channel(BrokerConn *conn, int channel)
@@ -31,63 +33,71 @@ conn_route(const void *exchange, Size exchange_len, const void *routing_key, Siz
 }
 
 static void
-channel_refused(BrokerConn *conn, const amqp_channel_close_t *method, const char *what)
+report_unsettled(BrokerConn *conn, int channel)
 {
-	char words[ACEMQ_MAX_SHORTSTR + 1];
+	const WindowEntry *entry;
 
-	text_clean(words, sizeof(words), method->reply_text.bytes, method->reply_text.len);
-	conn_lost(conn, "could not %s: %d %s", what, (int) method->reply_code, words);
+	while ((entry = window_settle(&conn->channels[channel].window, 0, true)) != NULL)
+	{
+		BrokerEvent *event = events_push(&conn->events, BROKER_EVENT_UNSETTLED, channel, NULL);
+
+		event->token = entry->token;
+		event->sent_at = entry->sent_at;
+	}
 }
 
-/* The outcome of an RPC; an answer other than the one asked for ends the connection, as it would for any client. */
-static bool
-rpc_succeeded(BrokerConn *conn, GuardOutcome outcome, const char *what)
+void
+channel_closed_by_broker(BrokerConn *conn, int channel, const amqp_channel_close_t *method, bool announce)
 {
-	amqp_rpc_reply_t reply = amqp_get_rpc_reply(conn->rabbit);
+	BrokerChannel *ch = conn_channel(conn, channel);
+	amqp_channel_close_ok_t answer = {0};
+	char text[ACEMQ_MAX_SHORTSTR + 1];
 
-	if (outcome == GUARD_QUIET && reply.reply_type == AMQP_RESPONSE_NORMAL)
-		return true;
-	if (outcome == GUARD_QUIET && reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION)
+	text_clean(text, sizeof(text), method->reply_text.bytes, method->reply_text.len);
+	if (ch != NULL && ch->open)
 	{
-		if (reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD)
-			conn_closed_by_broker(conn, reply.reply.decoded);
-		else if (reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD)
-			channel_refused(conn, reply.reply.decoded, what);
-		else
-			conn_lost(conn, "could not %s: unexpected answer", what);
-		return false;
+		ch->open = false;
+		ch->returning.step = RETURN_NONE;
+		delivery_drop(conn, channel);
+		if (announce || ch->window.waiting > 0)
+			events_push(&conn->events, BROKER_EVENT_CHANNEL_CLOSED, channel, text)->code = method->reply_code;
+		report_unsettled(conn, channel);
 	}
-	return conn_check_sent(conn, reply.library_error < 0 ? reply.library_error : AMQP_STATUS_UNEXPECTED_STATE, outcome,
-	                       what);
+	(void) conn_send_method(conn, channel, AMQP_CHANNEL_CLOSE_OK_METHOD, &answer, "answer the closing of a channel");
+}
+
+/* The broker has no reason to say no to either; if it does, the connection is of no use. */
+static bool
+ask_to_open(BrokerConn *conn, int channel, const Rpc *rpc)
+{
+	BrokerDenial denial;
+	BrokerRequest outcome = rpc_ask(conn, channel, rpc, &denial);
+
+	if (outcome == BROKER_DENIED)
+		conn_lost(conn, "could not %s: %s", rpc->what, denial.text);
+	return outcome == BROKER_DONE;
 }
 
 static bool
 open_now(BrokerConn *conn, int channel)
 {
 	BrokerChannel *ch = &conn->channels[channel];
-	bool ok;
+	amqp_channel_open_t open = {.out_of_band = amqp_empty_bytes};
+	amqp_confirm_select_t select = {0};
+	const Rpc opening = {AMQP_CHANNEL_OPEN_METHOD, &open, AMQP_CHANNEL_OPEN_OK_METHOD, NULL, 0, "open a channel"};
+	const Rpc selecting = {AMQP_CONFIRM_SELECT_METHOD, &select, AMQP_CONFIRM_SELECT_OK_METHOD, NULL, 0,
+	                       "ask for confirms"};
 
-	guard_begin(broker_socket(conn), conn->io_timeout_ms);
-	(void) amqp_channel_open(conn->rabbit, (amqp_channel_t) channel);
-	ok = rpc_succeeded(conn, guard_end(), "open a channel");
-	CHECK_FOR_INTERRUPTS();
-	if (!ok)
-		return false;
-
-	guard_begin(broker_socket(conn), conn->io_timeout_ms);
-	(void) amqp_confirm_select(conn->rabbit, (amqp_channel_t) channel);
-	ok = rpc_succeeded(conn, guard_end(), "ask for confirms");
-	CHECK_FOR_INTERRUPTS();
-	if (!ok)
+	if (!ask_to_open(conn, channel, &opening) || !ask_to_open(conn, channel, &selecting))
 		return false;
 
 	amqp_maybe_release_buffers_on_channel(conn->rabbit, (amqp_channel_t) channel);
 	window_init(&ch->window, ch->entries, ch->window.capacity);
 	ch->returning.step = RETURN_NONE;
+	ch->consuming.started = false;
+	ch->opening = ++openings;
 	ch->wanted = false;
 	ch->open = true;
-
-	/* What arrived meanwhile lies inside the library, where no socket event would announce it. */
 	pump_frames(conn);
 	return !conn->lost;
 }

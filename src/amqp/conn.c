@@ -5,7 +5,7 @@
  * The handle of the client library and its socket belong to a memory context:
  * whatever path deletes the context closes the socket.
  *
- * May depend on: conn_internal.h, message.h, text.h.
+ * May depend on: conn_internal.h, message.h, stack.h, text.h.
  */
 #include "conn_internal.h"
 
@@ -15,6 +15,7 @@
 
 #include "message.h"
 #include "miscadmin.h"
+#include "stack.h"
 #include "storage/fd.h"
 #include "text.h"
 #include "utils/memutils.h"
@@ -26,6 +27,7 @@ void
 broker_process_init(void)
 {
 	guard_init();
+	stack_prepare();
 	rabbit_leave_openssl_alone();
 }
 
@@ -224,6 +226,14 @@ conn_check_sent(BrokerConn *conn, int status, GuardOutcome outcome, const char *
 	}
 	conn_lost(conn, "%s", text);
 	return false;
+}
+
+bool
+conn_may_send(BrokerConn *conn)
+{
+	if (conn->mid_message)
+		conn_lost(conn, "sending a message was interrupted");
+	return !conn->lost;
 }
 
 bool

@@ -33,10 +33,42 @@ typedef struct ReturnInProgress
 	uint64 body_left;
 } ReturnInProgress;
 
+/* So does one that it delivers. */
+typedef enum DeliveryStep
+{
+	DELIVERY_NONE,
+	DELIVERY_WANTS_HEADER,
+	DELIVERY_WANTS_BODY
+} DeliveryStep;
+
+/*
+ * A delivery tag as others see it names the opening of the channel too, so that
+ * it means nothing on a later one.
+ */
+#define DELIVERY_TAG_BITS             48
+#define DELIVERY_TAG_MAX              ((UINT64CONST(1) << DELIVERY_TAG_BITS) - 1)
+#define DELIVERY_TAG(opening, number) (((uint64) (opening) << DELIVERY_TAG_BITS) | (number))
+#define DELIVERY_TAG_OPENING(tag)     ((uint16) ((tag) >> DELIVERY_TAG_BITS))
+#define DELIVERY_TAG_NUMBER(tag)      ((tag) &DELIVERY_TAG_MAX)
+
+/* A channel that has consumed, and the delivery that is just arriving on it. */
+typedef struct Consumption
+{
+	bool started; /* on this opening of the channel; deliveries may come */
+	Size max_body;
+	Size budget;
+	Size held; /* memory of the deliveries handed out and not freed, also from before the channel was reopened */
+	DeliveryStep step;
+	BrokerDelivery *delivery;
+	uint64 body_left;
+} Consumption;
+
 typedef struct BrokerChannel
 {
 	bool open;
-	bool wanted; /* to be opened as soon as the broker listens again */
+	bool wanted;    /* to be opened as soon as the broker listens again */
+	uint16 opening; /* which of the process's openings of a channel this is: see DELIVERY_TAG */
+	Consumption consuming;
 	Window window;
 	WindowEntry *entries; /* memory of the window; kept when the channel closes */
 	ReturnInProgress returning;
@@ -100,9 +132,62 @@ extern BrokerChannel *conn_channel(BrokerConn *conn, int channel);
 /* Fingerprint of a destination, for the window. */
 extern uint64 conn_route(const void *exchange, Size exchange_len, const void *routing_key, Size routing_key_len);
 
+/* False, and lost, if something has been sent by half, or if it was lost before: nothing may follow on this socket. */
+extern bool conn_may_send(BrokerConn *conn);
+
+/* ---- rpc.c ---- */
+
+typedef struct Rpc
+{
+	amqp_method_number_t request;
+	void *method;
+	amqp_method_number_t answer;
+	void *copy; /* of the decoded answer, or NULL */
+	Size copy_len;
+	const char *what; /* completes "could not ..." */
+} Rpc;
+
+/*
+ * Ask and wait for the answer, under the guard.  BROKER_DENIED: the broker
+ * closed the channel instead, which has been answered and noted, and *denial
+ * says why.  Frames that came meanwhile lie inside the library, where no socket
+ * event would announce them: pump_frames() has to follow.
+ */
+extern BrokerRequest rpc_ask(BrokerConn *conn, int channel, const Rpc *rpc, BrokerDenial *denial);
+
+/* The same on an open channel of a connection that is not blocked, pump_frames() included. */
+extern BrokerRequest rpc_request(BrokerConn *conn, int channel, const Rpc *rpc, BrokerDenial *denial);
+
+/* Too long a name and the like: *denial without a code. */
+extern BrokerRequest rpc_refuse(BrokerDenial *denial, const char *problem);
+
+extern amqp_bytes_t rpc_bytes(const char *text);
+
 /* ---- channel.c ---- */
 
 extern void channel_open_wanted(BrokerConn *conn);
+
+/*
+ * The broker has closed it: answer, and mark it.  With `announce`, or if
+ * publishes were in flight, an event tells of it.
+ */
+extern void channel_closed_by_broker(BrokerConn *conn, int channel, const amqp_channel_close_t *method, bool announce);
+
+/* ---- deliver.c: a message that the broker delivers, from its frames ---- */
+
+extern void delivery_begin(BrokerConn *conn, int channel, const amqp_basic_deliver_t *method);
+extern void delivery_header(BrokerConn *conn, int channel, const amqp_frame_t *frame);
+extern void delivery_body(BrokerConn *conn, int channel, const amqp_frame_t *frame);
+
+/* The channel is gone: what has arrived of it by half goes too. */
+extern void delivery_drop(BrokerConn *conn, int channel);
+
+/* The library could not read a frame and the connection is about to be lost for it. */
+extern void delivery_unreadable(BrokerConn *conn);
+
+/* ---- consume.c ---- */
+
+extern void consumer_cancelled(BrokerConn *conn, int channel, const amqp_basic_cancel_t *method);
 
 /* ---- pump.c ---- */
 

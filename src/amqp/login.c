@@ -8,12 +8,6 @@
 
 #include "text.h"
 
-/*
- * What we offer.  Larger frames cost memory per channel and allow deeper
- * nesting of headers, smaller ones cost system calls.
- */
-#define FRAME_MAX 131072
-
 /* "PRECONDITION_FAILED - ..." and the like come with these. */
 #define CODE_ACCESS_REFUSED 403
 #define CODE_NOT_ALLOWED    530
@@ -62,9 +56,9 @@ send_login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptions
 	/* No password but a certificate: that is what the broker is to know us by. */
 	if (endpoint->password == NULL && endpoint->tls && options->tls_cert_file != NULL &&
 	    options->tls_cert_file[0] != '\0')
-		return amqp_login_with_properties(conn->rabbit, endpoint->vhost, BROKER_MAX_CHANNEL, FRAME_MAX,
+		return amqp_login_with_properties(conn->rabbit, endpoint->vhost, BROKER_MAX_CHANNEL, RABBIT_FRAME_MAX,
 		                                  options->heartbeat_s, &table, AMQP_SASL_METHOD_EXTERNAL, endpoint->user);
-	return amqp_login_with_properties(conn->rabbit, endpoint->vhost, BROKER_MAX_CHANNEL, FRAME_MAX,
+	return amqp_login_with_properties(conn->rabbit, endpoint->vhost, BROKER_MAX_CHANNEL, RABBIT_FRAME_MAX,
 	                                  options->heartbeat_s, &table, AMQP_SASL_METHOD_PLAIN, endpoint->user,
 	                                  endpoint->password != NULL ? endpoint->password : "");
 }

@@ -47,12 +47,15 @@ message_properties(const BrokerMessage *message)
 {
 	amqp_basic_properties_t properties = {0};
 
-	properties._flags = AMQP_BASIC_CONTENT_TYPE_FLAG | AMQP_BASIC_HEADERS_FLAG | AMQP_BASIC_DELIVERY_MODE_FLAG |
-	                    AMQP_BASIC_MESSAGE_ID_FLAG;
-	properties.content_type = bytes_of(message->content_type);
+	properties._flags = AMQP_BASIC_HEADERS_FLAG | AMQP_BASIC_DELIVERY_MODE_FLAG | AMQP_BASIC_MESSAGE_ID_FLAG;
 	properties.headers = wire_headers_build(message->headers);
 	properties.delivery_mode = message->persistent ? 2 : 1;
 	properties.message_id = bytes_of(message->message_id);
+	if (message->content_type != NULL)
+	{
+		properties._flags |= AMQP_BASIC_CONTENT_TYPE_FLAG;
+		properties.content_type = bytes_of(message->content_type);
+	}
 	if (message->priority >= 0)
 	{
 		properties._flags |= AMQP_BASIC_PRIORITY_FLAG;

@@ -305,9 +305,7 @@ broker_publish(BrokerConn *conn, int channel, const BrokerMessage *message, uint
 	BrokerChannel *ch = conn_channel(conn, channel);
 	Size properties_len = 0;
 
-	if (conn->mid_message)
-		conn_lost(conn, "sending a message was interrupted");
-	if (conn->lost)
+	if (!conn_may_send(conn))
 		return BROKER_LOST;
 	if (ch == NULL || !ch->open || conn->blocked || !make_room(conn, ch) || !has_room(conn))
 		return BROKER_WOULD_BLOCK;

@@ -69,21 +69,11 @@ match_return(BrokerChannel *ch, const amqp_basic_properties_t *properties)
 }
 
 static void
-handle_header(BrokerConn *conn, int channel, const amqp_frame_t *frame)
+return_header(BrokerConn *conn, int channel, const amqp_frame_t *frame)
 {
 	BrokerChannel *ch = conn_channel(conn, channel);
-	const WindowEntry *entry;
+	const WindowEntry *entry = match_return(ch, frame->payload.properties.decoded);
 
-	if (ch == NULL || ch->returning.step != RETURN_WANTS_HEADER)
-		return;
-	if (frame->payload.properties.class_id != AMQP_BASIC_CLASS)
-	{
-		conn_lost(conn, "the broker returned a message with a header of class %u",
-		          (unsigned) frame->payload.properties.class_id);
-		return;
-	}
-
-	entry = match_return(ch, frame->payload.properties.decoded);
 	if (entry != NULL)
 	{
 		BrokerEvent *event = events_push(&conn->events, BROKER_EVENT_RETURNED, channel, ch->returning.text);
@@ -108,42 +98,52 @@ handle_header(BrokerConn *conn, int channel, const amqp_frame_t *frame)
 }
 
 static void
+return_body(BrokerConn *conn, int channel, const amqp_frame_t *frame)
+{
+	ReturnInProgress *returning = &conn_channel(conn, channel)->returning;
+
+	returning->body_left -= Min(returning->body_left, frame->payload.body_fragment.len);
+	if (returning->body_left == 0)
+		returning->step = RETURN_NONE;
+}
+
+/* ---- the frames that follow a method ---- */
+
+/* While the broker has not heard that a channel is closed, what comes on it has no meaning. */
+static void
+handle_header(BrokerConn *conn, int channel, const amqp_frame_t *frame)
+{
+	BrokerChannel *ch = conn_channel(conn, channel);
+
+	if (ch == NULL || !ch->open)
+		return;
+	if (frame->payload.properties.class_id != AMQP_BASIC_CLASS)
+		conn_lost(conn, "the broker sent a message with a header of class %u",
+		          (unsigned) frame->payload.properties.class_id);
+	else if (ch->returning.step == RETURN_WANTS_HEADER)
+		return_header(conn, channel, frame);
+	else if (ch->consuming.step == DELIVERY_WANTS_HEADER)
+		delivery_header(conn, channel, frame);
+	else
+		conn_lost(conn, "the broker sent the header of a message that it had not announced");
+}
+
+static void
 handle_body(BrokerConn *conn, int channel, const amqp_frame_t *frame)
 {
 	BrokerChannel *ch = conn_channel(conn, channel);
-	Size len = frame->payload.body_fragment.len;
 
-	if (ch == NULL || ch->returning.step != RETURN_WANTS_BODY)
+	if (ch == NULL || !ch->open)
 		return;
-	ch->returning.body_left -= Min(ch->returning.body_left, len);
-	if (ch->returning.body_left == 0)
-		ch->returning.step = RETURN_NONE;
+	if (ch->returning.step == RETURN_WANTS_BODY)
+		return_body(conn, channel, frame);
+	else if (ch->consuming.step == DELIVERY_WANTS_BODY)
+		delivery_body(conn, channel, frame);
+	else
+		conn_lost(conn, "the broker sent more of a message than it had announced");
 }
 
-/* ---- the broker closes something ---- */
-
-static void
-channel_closed(BrokerConn *conn, int channel, const amqp_channel_close_t *method)
-{
-	BrokerChannel *ch = conn_channel(conn, channel);
-	amqp_channel_close_ok_t answer = {0};
-	char text[ACEMQ_MAX_SHORTSTR + 1];
-	BrokerEvent *event;
-
-	copy_words(text, sizeof(text), method->reply_text);
-	if (ch != NULL && ch->open)
-	{
-		const WindowEntry *entry;
-
-		ch->open = false;
-		ch->returning.step = RETURN_NONE;
-		event = events_push(&conn->events, BROKER_EVENT_CHANNEL_CLOSED, channel, text);
-		event->code = method->reply_code;
-		while ((entry = window_settle(&ch->window, 0, true)) != NULL)
-			report(conn, BROKER_EVENT_UNSETTLED, channel, entry);
-	}
-	(void) conn_send_method(conn, channel, AMQP_CHANNEL_CLOSE_OK_METHOD, &answer, "answer the closing of a channel");
-}
+/* ---- the connection is blocked ---- */
 
 static void
 set_blocked(BrokerConn *conn, bool blocked, amqp_bytes_t reason)
@@ -157,18 +157,16 @@ set_blocked(BrokerConn *conn, bool blocked, amqp_bytes_t reason)
 
 /* ---- dispatch ---- */
 
-static void
-handle_method(BrokerConn *conn, int channel, const amqp_method_t *method)
+/* The frames of a message follow each other; only the end of the channel may cut them short. */
+static bool
+in_the_middle(const BrokerChannel *ch)
 {
-	BrokerChannel *ch = conn_channel(conn, channel);
+	return ch != NULL && (ch->returning.step != RETURN_NONE || ch->consuming.step != DELIVERY_NONE);
+}
 
-	/* The frames of a message follow each other; only the end of the channel may cut them short. */
-	if (ch != NULL && ch->returning.step != RETURN_NONE && method->id != AMQP_CHANNEL_CLOSE_METHOD)
-	{
-		conn_lost(conn, "the broker sent another method in the middle of a returned message");
-		return;
-	}
-
+static void
+handle_content_method(BrokerConn *conn, int channel, const amqp_method_t *method)
+{
 	switch (method->id)
 	{
 		case AMQP_BASIC_ACK_METHOD:
@@ -188,10 +186,32 @@ handle_method(BrokerConn *conn, int channel, const amqp_method_t *method)
 		case AMQP_BASIC_RETURN_METHOD:
 			begin_return(conn, channel, method->decoded);
 			break;
+		case AMQP_BASIC_DELIVER_METHOD:
+			delivery_begin(conn, channel, method->decoded);
+			break;
+		case AMQP_BASIC_CANCEL_METHOD:
+			consumer_cancelled(conn, channel, method->decoded);
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+handle_method(BrokerConn *conn, int channel, const amqp_method_t *method)
+{
+	if (in_the_middle(conn_channel(conn, channel)) && method->id != AMQP_CHANNEL_CLOSE_METHOD)
+	{
+		conn_lost(conn, "the broker sent another method in the middle of a message");
+		return;
+	}
+
+	switch (method->id)
+	{
 		case AMQP_CHANNEL_CLOSE_METHOD:
 			/* While hanging up nobody is to hear of a message of which he is about to hear that it is lost. */
 			if (!conn->hanging_up)
-				channel_closed(conn, channel, method->decoded);
+				channel_closed_by_broker(conn, channel, method->decoded, true);
 			break;
 		case AMQP_CONNECTION_CLOSE_METHOD:
 			conn_closed_by_broker(conn, method->decoded);
@@ -203,6 +223,7 @@ handle_method(BrokerConn *conn, int channel, const amqp_method_t *method)
 			set_blocked(conn, false, amqp_empty_bytes);
 			break;
 		default:
+			handle_content_method(conn, channel, method);
 			break;
 	}
 }
@@ -251,6 +272,8 @@ next_frame(BrokerConn *conn, amqp_frame_t *frame)
 	/* The failure to send is why this one failed. */
 	if (conn->hanging_up && (status < 0 || outcome != GUARD_QUIET))
 		return false;
+	if (status == AMQP_STATUS_BAD_AMQP_DATA && outcome == GUARD_QUIET)
+		delivery_unreadable(conn);
 	return conn_check(conn, status, outcome, "read from the broker");
 }
 

@@ -35,6 +35,12 @@
 #define rabbit_leave_openssl_alone() ((void) 0)
 #endif
 
+/*
+ * The frame size we offer.  Larger frames cost memory per channel and allow
+ * deeper nesting of headers (stack.h), smaller ones cost system calls.
+ */
+#define RABBIT_FRAME_MAX 131072
+
 /* Bytes of a frame around its payload: type, channel, length, end mark. */
 #define RABBIT_FRAME_OVERHEAD 8
 
