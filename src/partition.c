@@ -5,10 +5,11 @@
  *
  * docs/protocol.md, section 7.
  *
- * May depend on: utf8.h.
+ * May depend on: utf8.h, compat.h.
  */
 #include "acemq.h"
 
+#include "compat.h"
 #include "utf8.h"
 
 #include "fmgr.h"
