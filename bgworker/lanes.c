@@ -54,6 +54,12 @@ kind_of_row(const OutboxRow *row, const char **name)
 		*name = row->ordering_key;
 		return LANE_ORDERING_KEY;
 	}
+	/* Not the target's, whatever way the row goes out: a missing ladder holds up its own messages only. */
+	if (row->ladder_due_at != 0)
+	{
+		*name = LADDER_EXCHANGE;
+		return LANE_EXCHANGE;
+	}
 	if (row->exchange[0] != '\0')
 	{
 		*name = row->exchange;

@@ -3,8 +3,8 @@
  *		Lanes: which rows may go out, in which order (docs/protocol.md,
  *		section 2.2).
  *
- * A lane is an ordering key, or else an exchange, or else (default exchange)
- * a queue.  Only lanes with something going on are kept: rows in memory, a
+ * A lane is an ordering key, or else an exchange (of a row for the ladder:
+ * the ladder's), or else (default exchange) a queue.  Only lanes with something going on are kept: rows in memory, a
  * failed row that holds the others, or rows that were left in the table.
  *
  * Pure bookkeeping: knows no statement and no broker.

@@ -2,17 +2,18 @@
  * outbox_row.h
  *		One row of the outbox in the worker's memory.
  *
- * May depend on: src/acemq.h.
+ * May depend on: src/ladder_message.h.
  */
 #ifndef ACEMQ_OUTBOX_ROW_H
 #define ACEMQ_OUTBOX_ROW_H
 
-#include "acemq.h"
+#include "ladder_message.h"
 
 #include "access/xlogdefs.h"
 #include "datatype/timestamp.h"
 #include "lib/ilist.h"
 #include "utils/jsonb.h"
+#include "utils/timestamp.h"
 
 typedef struct Lane Lane;
 
@@ -31,6 +32,7 @@ typedef struct OutboxRow
 	TimestampTz not_before;      /* 0: none */
 	TimestampTz next_attempt_at; /* 0: none */
 	TimestampTz leased_until;    /* 0: none */
+	TimestampTz ladder_due_at;   /* 0: not for the ladder */
 	int attempts;
 	int version;
 	int64 expiration; /* ms, -1: none */
@@ -53,6 +55,8 @@ typedef struct OutboxRow
 	Size size; /* of headers, texts and body: what the row costs in memory, and about what it costs on the wire */
 
 	/* ---- the relay's own; not columns ---- */
+	const LadderRung
+	    *rung;   /* of a row for the ladder: the one it takes if it is sent now; NULL: it goes to its target */
 	bool locked; /* somebody else has the row locked, probably to cancel it */
 	RowState state;
 	Lane *lane;
@@ -71,5 +75,26 @@ typedef struct OutboxRow
 	XLogRecPtr durable_at; /* not published before this position is confirmed */
 	char *failure;         /* why the attempt failed */
 } OutboxRow;
+
+/* When it is read and again when it is sent: the longer it waited, the shorter the rung. */
+static inline void
+row_choose_rung(OutboxRow *row)
+{
+	if (row->ladder_due_at != 0)
+		row->rung = ladder_rung_for(ladder_left_ms(row->ladder_due_at, GetCurrentTimestamp()));
+}
+
+/* Where it goes on the wire: exchange and routing_key are its target, which may be some rungs away. */
+static inline const char *
+row_wire_exchange(const OutboxRow *row)
+{
+	return row->rung ? LADDER_EXCHANGE : row->exchange;
+}
+
+static inline const char *
+row_wire_routing_key(const OutboxRow *row)
+{
+	return row->rung ? row->rung->queue : row->routing_key;
+}
 
 #endif /* ACEMQ_OUTBOX_ROW_H */

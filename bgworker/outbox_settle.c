@@ -106,26 +106,28 @@ mark_absent_done(const int64 *ids, int count, bool *done)
 }
 
 bool
-store_fail(int64 id, int attempts, const char *error, TimestampTz next_attempt_at, bool retire)
+store_fail(const StoreFailure *failure)
 {
 	static DbStatement statement = {
 	    "UPDATE acemq.outbox SET attempts = $2, last_error = $3, next_attempt_at = $4,"
 	    " leased_until = NULL, leased_by = NULL,"
-	    " retired_at = CASE WHEN $5 THEN pg_catalog.clock_timestamp() END WHERE id OPERATOR(pg_catalog.=) $1",
-	    5,
-	    {INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID, BOOLOID}};
-	Datum values[] = {Int64GetDatum(id), Int32GetDatum(attempts), CStringGetTextDatum(error),
-	                  TimestampTzGetDatum(next_attempt_at), BoolGetDatum(retire)};
+	    " retired_at = CASE WHEN $5 THEN pg_catalog.clock_timestamp() END,"
+	    " ladder_due_at = CASE WHEN NOT $6 THEN ladder_due_at END WHERE id OPERATOR(pg_catalog.=) $1",
+	    6,
+	    {INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID, BOOLOID, BOOLOID}};
+	Datum values[] = {Int64GetDatum(failure->id),          Int32GetDatum(failure->attempts),
+	                  CStringGetTextDatum(failure->error), TimestampTzGetDatum(failure->next_attempt_at),
+	                  BoolGetDatum(failure->retire),       BoolGetDatum(failure->off_ladder)};
 	int64 locked;
 
-	if (lock_rows(&id, 1, &locked) == 0)
+	if (lock_rows(&failure->id, 1, &locked) == 0)
 	{
 		bool gone;
 
-		mark_absent_done(&id, 1, &gone);
+		mark_absent_done(&failure->id, 1, &gone);
 		return gone;
 	}
-	db_execute(&statement, values, retire ? "   n " : NULL, 0, SPI_OK_UPDATE);
+	db_execute(&statement, values, failure->retire ? "   n  " : NULL, 0, SPI_OK_UPDATE);
 	return true;
 }
 

@@ -37,13 +37,17 @@
 #include "compat.h"
 
 #define ROW_COLUMNS                                                                                                    \
-	"id, xmax, created_at, not_before, next_attempt_at, leased_until, attempts, version, expiration, priority,"        \
-	" persistent, message_id, exchange, routing_key, content_type, type, origin, correlation_id, causation_id,"        \
+	"id, xmax, created_at, not_before, ladder_due_at, next_attempt_at, leased_until, attempts, version, expiration,"   \
+	" priority, persistent, message_id, exchange, routing_key, content_type, type, origin, correlation_id, "           \
+	"causation_id,"                                                                                                    \
 	" reply_to, ordering_key, headers, body"
 
 #define ROW_SELECT                                                                                                     \
 	"SELECT " ROW_COLUMNS " FROM acemq.outbox"                                                                         \
 	" WHERE retired_at IS NULL AND published_at IS NULL"
+
+/* Rows for the ladder are in the lane of its exchange: see lanes.c. */
+#define LANE_EXCHANGE_OF_ROW "(CASE WHEN ladder_due_at IS NULL THEN exchange ELSE '" LADDER_EXCHANGE "' END)"
 
 enum
 {
@@ -51,6 +55,7 @@ enum
 	COL_XMAX,
 	COL_CREATED_AT,
 	COL_NOT_BEFORE,
+	COL_LADDER_DUE_AT,
 	COL_NEXT_ATTEMPT_AT,
 	COL_LEASED_UNTIL,
 	COL_ATTEMPTS,
@@ -123,7 +128,7 @@ store_scan_exchange(const char *exchange, const char *queue, int64 from, int64 u
                     void *arg)
 {
 	static DbStatement statement = {
-	    ROW_SELECT " AND ordering_key IS NULL AND exchange OPERATOR(pg_catalog.=) $1"
+	    ROW_SELECT " AND ordering_key IS NULL AND " LANE_EXCHANGE_OF_ROW " OPERATOR(pg_catalog.=) $1"
 	               " AND ($2 IS NULL OR routing_key OPERATOR(pg_catalog.=) $2)"
 	               " AND id OPERATOR(pg_catalog.>=) $3 AND id OPERATOR(pg_catalog.<=) $4 ORDER BY id LIMIT $5",
 	    5,
@@ -206,6 +211,7 @@ read_row(HeapTuple tuple, TupleDesc desc, OutboxRow *row)
 	row->id = read_int(tuple, desc, COL_ID, INT8OID, 0);
 	row->created_at = read_time(tuple, desc, COL_CREATED_AT);
 	row->not_before = read_time(tuple, desc, COL_NOT_BEFORE);
+	row->ladder_due_at = read_time(tuple, desc, COL_LADDER_DUE_AT);
 	row->next_attempt_at = read_time(tuple, desc, COL_NEXT_ATTEMPT_AT);
 	row->leased_until = read_time(tuple, desc, COL_LEASED_UNTIL);
 	row->attempts = (int) read_int(tuple, desc, COL_ATTEMPTS, INT4OID, 0);
@@ -224,6 +230,7 @@ read_row(HeapTuple tuple, TupleDesc desc, OutboxRow *row)
 	row->reply_to = read_text(tuple, desc, COL_REPLY_TO);
 	row->ordering_key = read_text(tuple, desc, COL_ORDERING_KEY);
 	headers = SPI_getbinval(tuple, desc, COL_HEADERS, &isnull);
+	row_choose_rung(row);
 	row->body_len = toast_raw_datum_size(body) - VARHDRSZ;
 	row->size = row->body_len + (isnull ? 0 : toast_raw_datum_size(headers)) + sizeof(OutboxRow);
 }

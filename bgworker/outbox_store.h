@@ -28,7 +28,10 @@ typedef struct StoreScan
 /* Pending rows with from <= id <= upto in id order, at most `limit`. */
 extern StoreScan store_scan_ids(int64 from, int64 upto, int limit, StoreReader reader, void *arg);
 
-/* The same for one ordering key, and for the rows without ordering key of one exchange (or, of the default exchange, one queue). */
+/*
+ * The same for one ordering key, and for the rows without ordering key of one exchange (or, of the default exchange, one
+ * queue).  Rows for the ladder count as rows of its exchange.
+ */
 extern StoreScan store_scan_key(const char *ordering_key, int64 from, int64 upto, int limit, StoreReader reader,
                                 void *arg);
 extern StoreScan store_scan_exchange(const char *exchange, const char *queue, int64 from, int64 upto, int limit,
@@ -55,8 +58,18 @@ extern TimestampTz store_oldest(int64 from);
  */
 extern void store_settle(const int64 *ids, int count, bool *done);
 
-/* Write down a failed attempt.  False: the row is locked by somebody else, try again. */
-extern bool store_fail(int64 id, int attempts, const char *error, TimestampTz next_attempt_at, bool retire);
+/* store_fail(): write down a failed attempt.  False: the row is locked by somebody else, try again. */
+typedef struct StoreFailure
+{
+	int64 id;
+	int attempts;
+	const char *error;
+	TimestampTz next_attempt_at;
+	bool retire;
+	bool off_ladder; /* it was to go to its target and from now on is an ordinary row */
+} StoreFailure;
+
+extern bool store_fail(const StoreFailure *failure);
 
 /* Give a due row of a busy lane the next id, so that it waits at the end of its lane as if added now. */
 extern bool store_requeue_due(int64 id);

@@ -3,7 +3,8 @@
  *		What the files of the relay share: relay.c (the turn and its timers),
  *		relay_fetch.c (table -> memory), relay_memory.c (what is
  *		held), relay_publish.c (memory -> broker),
- *		relay_outcome.c (what the broker said), relay_settle.c (memory -> table).
+ *		relay_outcome.c (what the broker said), relay_settle.c (memory -> table),
+ *		relay_ladder.c (rows that wait in the broker).
  *
  * This is the only place where a row meets a message.
  * May depend on: outbox_store.h, lanes.h, link.h, durability.h.
@@ -174,6 +175,14 @@ extern bool relay_wants_rows(Relay *relay);
 /* relay_publish.c */
 extern void relay_publish(Relay *relay);
 extern bool relay_needs_probe(Relay *relay, const Lane *lane, const OutboxRow *row);
+
+/* relay_ladder.c */
+extern void relay_put_on_rung(const OutboxRow *row, WireTable *headers, BrokerMessage *message);
+extern void relay_count_scheduled(Relay *relay, const OutboxRow *row);
+extern const char *relay_rung_missing(const OutboxRow *row);
+extern bool relay_leaves_ladder(const OutboxRow *row);
+extern bool relay_leaves_lane(const OutboxRow *row);
+extern void relay_hold_target(Relay *relay, OutboxRow *row, TimestampTz until);
 
 /* relay_trust.c */
 extern void relay_trust_init(Relay *relay);

@@ -23,6 +23,7 @@
 
 /* AMQP 0-9-1 section 1.1: somebody at the broker ended the connection. */
 #define AMQP_REPLY_CONNECTION_FORCED 320
+#define AMQP_REPLY_NOT_FOUND         404
 
 static void take_event(Relay *relay, const BrokerEvent *event);
 static OutboxRow *row_of_event(Relay *relay, const BrokerEvent *event);
@@ -128,6 +129,7 @@ confirmed(Relay *relay, OutboxRow *row)
 	dlist_push_tail(&relay->confirmed, &row->node);
 
 	pg_atomic_fetch_add_u64(&relay->slot->published, 1);
+	relay_count_scheduled(relay, row);
 	acemq_slot_note_lag(relay->slot, Max(relay->now - from, 0), relay->now);
 	lane_forget_if_unused(relay->lanes, lane);
 }
@@ -137,8 +139,8 @@ returned(Relay *relay, OutboxRow *row, const BrokerEvent *event)
 {
 	char failure[ACEMQ_ERROR_TEXT];
 
-	snprintf(failure, sizeof(failure), "returned by the broker: %d %s (exchange \"%s\", routing key \"%s\")",
-	         event->code, event->text, row->exchange, row->routing_key);
+	snprintf(failure, sizeof(failure), "returned by the broker: %d %s (exchange \"%s\", routing key \"%s\")%s",
+	         event->code, event->text, row_wire_exchange(row), row_wire_routing_key(row), relay_rung_missing(row));
 	pg_atomic_fetch_add_u64(&relay->slot->returned, 1);
 	relay_trust(relay, row);
 	relay_fail_row(relay, row, failure);
@@ -171,13 +173,23 @@ relay_fail_row(Relay *relay, OutboxRow *row, const char *failure)
 
 /* ---- channels and connections that die ---- */
 
+/* What is to be said of the ladder, if it was its exchange that was not there. */
+static const char *
+missing_rung(Relay *relay, const BrokerEvent *event)
+{
+	OutboxRow *row =
+	    event->channel == BROKER_CHANNEL_MAIN ? NULL : relay->probes[event->channel - BROKER_CHANNEL_PROBE];
+
+	return row && event->code == AMQP_REPLY_NOT_FOUND ? relay_rung_missing(row) : "";
+}
+
 static void
 channel_closed(Relay *relay, const BrokerEvent *event)
 {
 	if (relay->probe_failure)
 		pfree(relay->probe_failure);
-	relay->probe_failure =
-	    MemoryContextStrdup(relay->context, psprintf("channel closed by the broker: %s", event->text));
+	relay->probe_failure = MemoryContextStrdup(
+	    relay->context, psprintf("channel closed by the broker: %s%s", event->text, missing_rung(relay, event)));
 	if (event->channel == BROKER_CHANNEL_MAIN)
 	{
 		/* What was good may be good no more: each exchange has to show it again before it shares a channel. */

@@ -112,6 +112,7 @@ send_next(Relay *relay, Lane *lane)
 	}
 	if (!may_go_now(relay, lane, row))
 		return SEND_STOP;
+	row_choose_rung(row);
 	if (relay_needs_probe(relay, lane, row))
 	{
 		if (lane->on_wire > 0)
@@ -284,8 +285,8 @@ relay_needs_probe(Relay *relay, const Lane *lane, const OutboxRow *row)
 static bool
 same_destination(const OutboxRow *a, const OutboxRow *b)
 {
-	return strcmp(a->exchange, b->exchange) == 0 &&
-	       (a->exchange[0] != '\0' || strcmp(a->routing_key, b->routing_key) == 0);
+	return strcmp(row_wire_exchange(a), row_wire_exchange(b)) == 0 &&
+	       (row_wire_exchange(a)[0] != '\0' || strcmp(row_wire_routing_key(a), row_wire_routing_key(b)) == 0);
 }
 
 /*
@@ -332,8 +333,8 @@ build_message(const OutboxRow *row, WireTable *headers, char *expiration, Broker
 	envelope_headers(&envelope, headers);
 
 	memset(message, 0, sizeof(*message));
-	message->exchange = row->exchange;
-	message->routing_key = row->routing_key;
+	message->exchange = row_wire_exchange(row);
+	message->routing_key = row_wire_routing_key(row);
 	message->message_id = row->message_id;
 	message->content_type = row->content_type;
 	message->reply_to = row->reply_to;
@@ -347,4 +348,6 @@ build_message(const OutboxRow *row, WireTable *headers, char *expiration, Broker
 		snprintf(expiration, 32, INT64_FORMAT, row->expiration);
 		message->expiration = expiration;
 	}
+	if (row->rung)
+		relay_put_on_rung(row, headers, message);
 }

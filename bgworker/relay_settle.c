@@ -216,8 +216,14 @@ write_failures(DatabaseTurn *turn)
 	{
 		OutboxRow *row = dlist_container(OutboxRow, node, iter.cur);
 
-		turn->failures_written[i++] = store_fail(row->id, row->attempts, row->failure,
-		                                         relay->now + next_attempt_after(row), is_last_attempt(row));
+		StoreFailure failure = {.id = row->id,
+		                        .attempts = row->attempts,
+		                        .error = row->failure,
+		                        .next_attempt_at = relay->now + next_attempt_after(row),
+		                        .retire = is_last_attempt(row),
+		                        .off_ladder = relay_leaves_ladder(row)};
+
+		turn->failures_written[i++] = store_fail(&failure);
 	}
 }
 
@@ -243,9 +249,20 @@ release_failed(DatabaseTurn *turn)
 	ConditionVariableBroadcast(&relay->slot->progress);
 }
 
+static void
+retired(Relay *relay, const OutboxRow *row)
+{
+	ereport(
+	    LOG,
+	    (errmsg("acemq: message %s retired after %d attempts: %s", row->message_id, row->attempts, row->failure),
+	     errhint("Mend the cause and call acemq.outbox_release('%s'), or acemq.outbox_discard().", row->message_id)));
+	pg_atomic_fetch_add_u64(&relay->slot->retired, 1);
+	pg_atomic_fetch_sub_u64(&relay->slot->pending, 1);
+}
+
 /*
  * The lane goes on when the row may be tried again, or at once without it when
- * it is retired.  Of several failed rows of a lane the first one counts; the
+ * it is retired or belongs to another lane now.  Of several failed rows of a lane the first one counts; the
  * others hold the lane themselves when it comes to them.
  */
 static void
@@ -253,15 +270,14 @@ after_failure(Relay *relay, OutboxRow *row, bool retire)
 {
 	Lane *lane = row->lane;
 	TimestampTz again = relay->now + next_attempt_after(row);
+	bool leaves = retire || relay_leaves_lane(row);
 
 	if (retire)
+		retired(relay, row);
+	else if (leaves)
+		relay_hold_target(relay, row, again);
+	if (leaves)
 	{
-		ereport(LOG, (errmsg("acemq: message %s retired after %d attempts: %s", row->message_id, row->attempts,
-		                     row->failure),
-		              errhint("Mend the cause and call acemq.outbox_release('%s'), or acemq.outbox_discard().",
-		                      row->message_id)));
-		pg_atomic_fetch_add_u64(&relay->slot->retired, 1);
-		pg_atomic_fetch_sub_u64(&relay->slot->pending, 1);
 		if (lane->held_row == row->id || lane->held_until == PG_INT64_MAX)
 			lane_hold(relay->lanes, lane, row, relay->now);
 	}

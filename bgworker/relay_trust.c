@@ -8,7 +8,8 @@
  * message on this connection.  One to which a message has closed a channel is
  * not trusted for a while, whatever it takes meanwhile: where one bad message
  * came from there may be more.  The default exchange is always there, so its
- * queues are trusted from the start, each for itself.
+ * queues are trusted from the start, each for itself.  What counts is where a
+ * row goes on the wire, not the target it has behind the ladder.
  *
  * May depend on: relay_internal.h.
  *
@@ -44,11 +45,18 @@ relay_trust_init(Relay *relay)
 	relay->trust = hash_create("acemq trusted destinations", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
+/* Through the default exchange. */
+static bool
+to_queue(const OutboxRow *row)
+{
+	return row_wire_exchange(row)[0] == '\0';
+}
+
 static Trust *
 find_trust(Relay *relay, const OutboxRow *row, HASHACTION action)
 {
-	bool is_queue = row->exchange[0] == '\0';
-	const char *name = is_queue ? row->routing_key : row->exchange;
+	bool is_queue = to_queue(row);
+	const char *name = is_queue ? row_wire_routing_key(row) : row_wire_exchange(row);
 	int len = strlen(name);
 	uint64 key[2];
 	Trust *trust;
@@ -71,8 +79,8 @@ relay_is_trusted(Relay *relay, const OutboxRow *row)
 	Trust *trust = find_trust(relay, row, HASH_FIND);
 
 	if (trust == NULL)
-		return row->exchange[0] == '\0';
-	return (trust->proven || row->exchange[0] == '\0') && trust->distrusted_until <= relay->now;
+		return to_queue(row);
+	return (trust->proven || to_queue(row)) && trust->distrusted_until <= relay->now;
 }
 
 /* The destination's exchange has taken a message, or returned it: it is there. */
@@ -81,7 +89,7 @@ relay_trust(Relay *relay, const OutboxRow *row)
 {
 	Trust *trust;
 
-	if (row->exchange[0] == '\0')
+	if (to_queue(row))
 		return;
 	if (hash_get_num_entries(relay->trust) >= TRUST_ENTRIES_MAX)
 		forget_old(relay, false);

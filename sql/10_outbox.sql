@@ -26,6 +26,7 @@ CREATE TABLE acemq.outbox (
     expiration      bigint,
     priority        smallint,
     not_before      timestamptz,
+    ladder_due_at   timestamptz,
     next_attempt_at timestamptz,
     retired_at      timestamptz,
     published_at    timestamptz,
@@ -57,6 +58,7 @@ COMMENT ON COLUMN acemq.outbox.correlation_id IS 'x-acemq-correlation; null: the
 COMMENT ON COLUMN acemq.outbox.headers IS 'the application''s own headers; the reserved ones are built from the other columns';
 COMMENT ON COLUMN acemq.outbox.expiration IS 'milliseconds, as the AMQP property';
 COMMENT ON COLUMN acemq.outbox.not_before IS 'not sent before this time';
+COMMENT ON COLUMN acemq.outbox.ladder_due_at IS 'sent at once, onto the ladder of rung queues, which delivers it at this time';
 COMMENT ON COLUMN acemq.outbox.next_attempt_at IS 'after a failed attempt: not tried again before this time';
 COMMENT ON COLUMN acemq.outbox.retired_at IS 'when the last allowed attempt failed; waits for outbox_release or outbox_discard';
 COMMENT ON COLUMN acemq.outbox.leased_until IS 'a relay outside the server holds the row until then (outbox_claim)';

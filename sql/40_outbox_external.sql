@@ -24,6 +24,9 @@
 --   attempts     failed attempts so far
 --   persistent   delivery mode 2, else 1
 --
+-- A message scheduled with via => 'ladder' comes as it goes onto the rung that fits at this moment:
+-- exchange acemq.schedule, the rung's name as the routing key, the x-schedule- headers.
+--
 -- Publish mandatory, wait for the confirm, then report each row.
 --
 --   22023   batch or lease out of range, relay empty

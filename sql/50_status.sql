@@ -5,24 +5,26 @@ CREATE VIEW acemq.outbox_pending AS
 SELECT o.id, o.message_id, o.exchange, o.routing_key, o.ordering_key,
        COALESCE(o.type, NULLIF(o.routing_key, ''), 'message') AS type,
        o.created_at, o.not_before, o.attempts, o.next_attempt_at, o.last_error,
-       pg_catalog.octet_length(o.body) AS body_size, o.leased_until, o.leased_by
+       pg_catalog.octet_length(o.body) AS body_size, o.leased_until, o.leased_by, o.ladder_due_at
 FROM acemq.outbox o
 WHERE o.retired_at IS NULL AND o.published_at IS NULL;
 
 COMMENT ON VIEW acemq.outbox_pending IS 'messages that wait to be sent';
 COMMENT ON COLUMN acemq.outbox_pending.next_attempt_at IS 'after a failed attempt: not tried again before this time';
 COMMENT ON COLUMN acemq.outbox_pending.body_size IS 'bytes';
+COMMENT ON COLUMN acemq.outbox_pending.ladder_due_at IS 'goes onto the ladder, which delivers it to exchange and routing_key at this time';
 
 CREATE VIEW acemq.outbox_retired AS
 SELECT o.id, o.message_id, o.exchange, o.routing_key, o.ordering_key,
        COALESCE(o.type, NULLIF(o.routing_key, ''), 'message') AS type,
        o.created_at, o.not_before, o.attempts, o.next_attempt_at, o.last_error,
-       pg_catalog.octet_length(o.body) AS body_size, o.retired_at
+       pg_catalog.octet_length(o.body) AS body_size, o.retired_at, o.ladder_due_at
 FROM acemq.outbox o
 WHERE o.retired_at IS NOT NULL;
 
 COMMENT ON VIEW acemq.outbox_retired IS 'messages that failed acemq.max_attempts times and wait for outbox_release or outbox_discard';
 COMMENT ON COLUMN acemq.outbox_retired.body_size IS 'bytes';
+COMMENT ON COLUMN acemq.outbox_retired.ladder_due_at IS 'goes onto the ladder, which delivers it to exchange and routing_key at this time';
 
 -- One row from shared memory.  Counters begin at zero with the server; numbers are NULL
 -- while no worker has a place in shared memory for this database.

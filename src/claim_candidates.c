@@ -8,11 +8,12 @@
  * an ordering key that is leased or taken now holds it too, since one row of a
  * key is on the wire at a time.  Rows of held lanes are read past.
  *
- * May depend on: saved_plan.h, compat.h.
+ * May depend on: saved_plan.h, ladder.h, compat.h.
  */
 #include "claim_candidates.h"
 
 #include "compat.h"
+#include "ladder.h"
 #include "saved_plan.h"
 
 #include "catalog/pg_type.h"
@@ -30,6 +31,7 @@
 #define STREAM(time)                                                                                                   \
 	"SELECT id, " time ", "                                                                                            \
 	"CASE WHEN ordering_key IS NOT NULL THEN 'k' || ordering_key"                                                      \
+	" WHEN ladder_due_at IS NOT NULL THEN 'e" LADDER_EXCHANGE "'"                                                      \
 	" WHEN exchange <> '' THEN 'e' || exchange ELSE 'q' || routing_key END, "                                          \
 	"ordering_key IS NOT NULL, "                                                                                       \
 	"COALESCE(leased_until > $1, false), "                                                                             \

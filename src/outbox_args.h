@@ -38,6 +38,8 @@ typedef struct OutboxMessage
 	TimestampTz created_at;
 	bool delayed; /* not_before was given */
 	TimestampTz not_before;
+	bool on_ladder; /* goes onto the ladder; ladder_due_at is given */
+	TimestampTz ladder_due_at;
 } OutboxMessage;
 
 /*

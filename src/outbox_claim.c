@@ -8,7 +8,7 @@
  * outbox_cancel().
  *
  * May depend on: as_owner.h, saved_plan.h, sql_args.h, claim_candidates.h,
- * external_relay.h, fetched.h, given_back.h, identity.h, guc.h, envelope.h, header_json.h, utf8.h.
+ * external_relay.h, fetched.h, given_back.h, identity.h, guc.h, envelope.h, header_json.h, ladder_message.h, utf8.h.
  */
 #include "postgres.h"
 
@@ -21,6 +21,7 @@
 #include "guc.h"
 #include "header_json.h"
 #include "identity.h"
+#include "ladder_message.h"
 #include "saved_plan.h"
 #include "shmem.h"
 #include "sql_args.h"
@@ -33,6 +34,7 @@
 #include "funcapi.h"
 #include "storage/lmgr.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
@@ -50,7 +52,8 @@ static SavedPlan lock_rows = {
 static SavedPlan lease_row = {
     "UPDATE acemq.outbox SET leased_until = $2, leased_by = $3 WHERE id = $1"
     " RETURNING message_id, exchange, routing_key, content_type, type, version::bigint, correlation_id, causation_id,"
-    " origin, reply_to, created_at, headers, body, priority::integer, expiration, attempts, persistent",
+    " origin, reply_to, created_at, headers, body, priority::integer, expiration, attempts, persistent,"
+    " ladder_due_at",
     3,
     {INT8OID, TIMESTAMPTZOID, TEXTOID}};
 
@@ -72,11 +75,15 @@ enum
 	COL_PRIORITY,
 	COL_EXPIRATION,
 	COL_ATTEMPTS,
-	COL_PERSISTENT
+	COL_PERSISTENT,
+	COL_LADDER_DUE_AT
 };
 
-#define RESULT_COLUMNS 12
-#define RESULT_HEADERS 5
+#define RESULT_COLUMNS      12
+#define RESULT_EXCHANGE     2
+#define RESULT_ROUTING_KEY  3
+#define RESULT_CONTENT_TYPE 4
+#define RESULT_HEADERS      5
 
 /* Where the other columns of the result come from; 0: not a column of the row. */
 static const int result_source[RESULT_COLUMNS] = {
@@ -205,9 +212,31 @@ utf8_column(int column, const char *name)
 	return value ? utf8_cstring(value, name) : NULL;
 }
 
+/* Of a row for the ladder: the rung that it takes now; NULL: it goes to its target. */
+static const LadderRung *
+rung_of_row(TimestampTz now)
+{
+	bool isnull;
+	Datum due_at = spi_value(0, COL_LADDER_DUE_AT, &isnull);
+
+	return isnull ? NULL : ladder_rung_for(ladder_left_ms(DatumGetTimestampTz(due_at), now));
+}
+
+static void
+add_ladder_headers(WireTable *table)
+{
+	bool isnull;
+	LadderTarget target = {.exchange = utf8_column(COL_EXCHANGE, "exchange"),
+	                       .routing_key = utf8_column(COL_ROUTING_KEY, "routing_key"),
+	                       .content_type = utf8_column(COL_CONTENT_TYPE, "content_type"),
+	                       .due_at = DatumGetTimestampTz(spi_value(0, COL_LADDER_DUE_AT, &isnull))};
+
+	ladder_headers_add(table, &target);
+}
+
 /* All headers that go on the wire, in the form the caller can read. */
 static Jsonb *
-wire_headers(void)
+wire_headers(const LadderRung *rung)
 {
 	Envelope envelope = {0};
 	WireTable table = {0};
@@ -225,11 +254,13 @@ wire_headers(void)
 	envelope.reply_to = utf8_column(COL_REPLY_TO, "reply_to");
 	envelope.first_seen = DatumGetTimestampTz(spi_value(0, COL_CREATED_AT, &isnull));
 	envelope_headers(&envelope, &table);
+	if (rung != NULL)
+		add_ladder_headers(&table);
 	return header_table_to_json(&table);
 }
 
 static void
-emit_row(Claim *claim, int64 id, Jsonb *headers)
+emit_row(Claim *claim, int64 id, const LadderRung *rung, Jsonb *headers)
 {
 	Datum values[RESULT_COLUMNS];
 	bool nulls[RESULT_COLUMNS] = {false};
@@ -239,12 +270,18 @@ emit_row(Claim *claim, int64 id, Jsonb *headers)
 			values[i] = spi_value(0, result_source[i], &nulls[i]);
 	values[0] = Int64GetDatum(id);
 	values[RESULT_HEADERS] = JsonbPGetDatum(headers);
+	if (rung != NULL)
+	{
+		values[RESULT_EXCHANGE] = CStringGetTextDatum(LADDER_EXCHANGE);
+		values[RESULT_ROUTING_KEY] = CStringGetTextDatum(rung->queue);
+		values[RESULT_CONTENT_TYPE] = CStringGetTextDatum(LADDER_CONTENT_TYPE);
+	}
 	tuplestore_putvalues(claim->result->setResult, claim->result->setDesc, values, nulls);
 }
 
 /* NULL, and the reason, if they cannot be written. */
 static Jsonb *
-try_wire_headers(char **problem)
+try_wire_headers(const LadderRung *rung, char **problem)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -254,7 +291,7 @@ try_wire_headers(char **problem)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		headers = wire_headers();
+		headers = wire_headers(rung);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -285,6 +322,7 @@ lease_and_emit(Claim *claim, const ClaimCandidate *candidate)
 	Datum values[] = {Int64GetDatum(candidate->id), TimestampTzGetDatum(claim->leased_until),
 	                  PointerGetDatum(claim->relay)};
 	SPITupleTable *row;
+	const LadderRung *rung;
 	char *problem = NULL;
 	Jsonb *headers;
 	bool isnull;
@@ -293,9 +331,10 @@ lease_and_emit(Claim *claim, const ClaimCandidate *candidate)
 	if (SPI_processed == 0)
 		return;
 	row = SPI_tuptable;
-	headers = try_wire_headers(&problem);
+	rung = rung_of_row(claim->now);
+	headers = try_wire_headers(rung, &problem);
 	if (headers != NULL)
-		emit_row(claim, candidate->id, headers);
+		emit_row(claim, candidate->id, rung, headers);
 	else
 	{
 		external_relay_fail(candidate->id, DatumGetInt32(spi_value(0, COL_ATTEMPTS, &isnull)), problem);

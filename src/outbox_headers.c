@@ -2,7 +2,7 @@
  * outbox_headers.c
  *		The headers of a message that is being added.
  *
- * May depend on: outbox_args.h, envelope.h, header_json.h, guc.h, utf8.h.
+ * May depend on: outbox_args.h, envelope.h, header_json.h, ladder_message.h, guc.h, utf8.h.
  */
 #include "outbox_headers.h"
 
@@ -10,11 +10,12 @@
 #include "envelope.h"
 #include "guc.h"
 #include "header_json.h"
+#include "ladder_message.h"
 #include "utf8.h"
 
 #include "utils/builtins.h"
 
-/* More than the names, kinds and numbers of all reserved headers take, without their texts. */
+/* More than the names, kinds and numbers of all reserved headers (and the ladder's) take, without their texts. */
 #define ENVELOPE_FIXED_SIZE 512
 
 /* No character grows more than this on its way from a server encoding to UTF-8. */
@@ -34,6 +35,8 @@ envelope_at_most(const OutboxMessage *message)
 	             text_size(message->routing_key) + text_size(message->type) + text_size(message->causation_id) +
 	             text_size(message->origin) + text_size(message->reply_to);
 
+	if (message->on_ladder)
+		texts += text_size(message->exchange) + text_size(message->routing_key) + text_size(message->content_type);
 	return ENVELOPE_FIXED_SIZE + MAX_UTF8_GROWTH * texts;
 }
 
@@ -62,7 +65,36 @@ exact_size(const OutboxMessage *message)
 	WireTable table = {0};
 
 	envelope_headers(&envelope, &table);
+	if (message->on_ladder)
+	{
+		LadderTarget target = {
+		    .exchange = utf8_or_null(message->exchange, "exchange"),
+		    .routing_key = envelope.routing_key,
+		    .content_type = utf8_or_null(message->content_type, "content_type"),
+		    .due_at = message->ladder_due_at,
+		};
+
+		ladder_headers_add(&table, &target);
+	}
 	return wire_table_size(&table);
+}
+
+/* Who moves the message on takes the first header of a name that it finds. */
+static void
+refuse_ladder_headers(const WireTable *table)
+{
+	int prefix_len = strlen(LADDER_HEADER_PREFIX);
+
+	for (int i = 0; i < table->count; i++)
+	{
+		const WireField *field = &table->fields[i];
+
+		if (field->name_len >= prefix_len && memcmp(field->name, LADDER_HEADER_PREFIX, prefix_len) == 0)
+			ereport(ERROR, (errcode(ERRCODE_RESERVED_NAME),
+			                errmsg("argument \"headers\" has a header that starts with \"%s\"", LADDER_HEADER_PREFIX),
+			                errdetail("On the ladder such headers say where a message goes, and when."),
+			                errhint("Use another name, or let the message wait in the outbox (without via).")));
+	}
 }
 
 void
@@ -76,6 +108,8 @@ outbox_headers_check(const OutboxMessage *message)
 		WireTable table = {0};
 
 		header_json_to_table(message->headers, &table);
+		if (message->on_ladder)
+			refuse_ladder_headers(&table);
 		size += wire_table_size(&table);
 	}
 

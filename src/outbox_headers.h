@@ -10,7 +10,11 @@
 
 #include "outbox_args.h"
 
-/* Raises what header_json_to_table raises, and an error if envelope and headers are over acemq.max_headers_size. */
+/*
+ * Raises what header_json_to_table raises, and an error if envelope and headers
+ * are over acemq.max_headers_size.  Those of the ladder count for a message that goes
+ * onto it, and the caller may not give any of them.
+ */
 extern void outbox_headers_check(const OutboxMessage *message);
 
 #endif /* ACEMQ_OUTBOX_HEADERS_H */

@@ -12,7 +12,7 @@
  * every publishing function comes by.
  *
  * May depend on: outbox_args.h, outbox_table.h, claim_check_offload.h, claim_check_store.h, as_owner.h, saved_plan.h,
- * uuid.h.
+ * shmem.h, uuid.h, wake.h.
  */
 #include "outbox_insert.h"
 
@@ -21,7 +21,9 @@
 #include "claim_check_store.h"
 #include "outbox_table.h"
 #include "saved_plan.h"
+#include "shmem.h"
 #include "uuid.h"
+#include "wake.h"
 
 #include "access/genam.h"
 #include "access/heapam.h"
@@ -30,11 +32,12 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
+#include "miscadmin.h"
 #include "utils/timestamp.h"
 
-/* The statement gives every column that a message has: created_at to not_before. */
+/* The statement gives every column that a message has: created_at to ladder_due_at. */
 #define FIRST_COLUMN OUTBOX_CREATED_AT
-#define LAST_COLUMN  OUTBOX_NOT_BEFORE
+#define LAST_COLUMN  OUTBOX_LADDER_DUE_AT
 
 typedef struct RowValues
 {
@@ -86,6 +89,8 @@ fill_row(RowValues *row, const OutboxMessage *message)
 		set_value(row, OUTBOX_PRIORITY, Int16GetDatum(message->priority));
 	if (message->delayed)
 		set_value(row, OUTBOX_NOT_BEFORE, TimestampTzGetDatum(message->not_before));
+	if (message->on_ladder)
+		set_value(row, OUTBOX_LADDER_DUE_AT, TimestampTzGetDatum(message->ladder_due_at));
 }
 
 static void
@@ -133,13 +138,13 @@ static SavedPlan insert_plan = {
     .sql =
         "INSERT INTO acemq.outbox (created_at, attempts, version, persistent, caller_id, message_id, exchange, "
         "routing_key, content_type, body, headers, type, origin, correlation_id, causation_id, reply_to, ordering_key, "
-        "expiration, priority, not_before) "
-        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) "
+        "expiration, priority, not_before, ladder_due_at) "
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21) "
         "ON CONFLICT (message_id) WHERE caller_id DO NOTHING RETURNING id",
     .nargs = LAST_COLUMN - FIRST_COLUMN + 1,
-    .argtypes = {TIMESTAMPTZOID, INT4OID, INT4OID,  BOOLOID,  BOOLOID, TEXTOID,       TEXTOID,
-                 TEXTOID,        TEXTOID, BYTEAOID, JSONBOID, TEXTOID, TEXTOID,       TEXTOID,
-                 TEXTOID,        TEXTOID, TEXTOID,  INT8OID,  INT2OID, TIMESTAMPTZOID},
+    .argtypes = {TIMESTAMPTZOID, INT4OID, INT4OID,  BOOLOID,  BOOLOID, TEXTOID,        TEXTOID,
+                 TEXTOID,        TEXTOID, BYTEAOID, JSONBOID, TEXTOID, TEXTOID,        TEXTOID,
+                 TEXTOID,        TEXTOID, TEXTOID,  INT8OID,  INT2OID, TIMESTAMPTZOID, TIMESTAMPTZOID},
 };
 
 static bool
@@ -208,4 +213,38 @@ bool
 outbox_insert(const OutboxMessage *message, int64 *id)
 {
 	return claim_check_offloads(message->body) ? insert_checked_in(message, id) : insert_row(message, id);
+}
+
+/* One message for all ways of writing; the executor would say it in the words of an INSERT nobody wrote. */
+void
+outbox_refuse_read_only(const char *function)
+{
+	PreventCommandIfReadOnly(function);
+	PreventCommandIfParallelMode(function);
+	PreventCommandDuringRecovery(function);
+}
+
+/* The row is safe, but nobody in this server will send it. */
+static void
+warn_if_not_preloaded(void)
+{
+	static bool warned = false;
+
+	if (acemq_shared != NULL || warned)
+		return;
+	warned = true;
+	ereport(WARNING,
+	        (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("acemq is not in shared_preload_libraries"),
+	         errdetail("Messages are recorded, but no relay of this server sends them."),
+	         errhint("Set shared_preload_libraries = 'acemq' and restart the server.")));
+}
+
+void
+outbox_record(const OutboxMessage *message)
+{
+	int64 id;
+
+	if (outbox_insert(message, &id))
+		wake_note_added(id);
+	warn_if_not_preloaded();
 }

@@ -20,4 +20,10 @@
  */
 extern bool outbox_insert(const OutboxMessage *message, int64 *id);
 
+/* The same for a publishing function: the relay hears of it at commit, the caller (once a session) if there is none. */
+extern void outbox_record(const OutboxMessage *message);
+
+/* Call it first.  `function` is the name for the error. */
+extern void outbox_refuse_read_only(const char *function);
+
 #endif /* ACEMQ_OUTBOX_INSERT_H */

@@ -59,6 +59,7 @@ static const ColumnRule column_rules[OUTBOX_COLUMNS] = {
     [OUTBOX_EXPIRATION] = {"expiration", INT8OID, false, false},
     [OUTBOX_PRIORITY] = {"priority", INT2OID, false, false},
     [OUTBOX_NOT_BEFORE] = {"not_before", TIMESTAMPTZOID, false, false},
+    [OUTBOX_LADDER_DUE_AT] = {"ladder_due_at", TIMESTAMPTZOID, false, false},
     [OUTBOX_NEXT_ATTEMPT_AT] = {"next_attempt_at", TIMESTAMPTZOID, false, true},
     [OUTBOX_RETIRED_AT] = {"retired_at", TIMESTAMPTZOID, false, true},
     [OUTBOX_PUBLISHED_AT] = {"published_at", TIMESTAMPTZOID, false, true},

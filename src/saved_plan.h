@@ -11,7 +11,7 @@
 
 #include "executor/spi.h"
 
-#define SAVED_PLAN_MAX_ARGS 20
+#define SAVED_PLAN_MAX_ARGS 21
 
 /* Declare as a static variable: the text and the types given, the plan NULL. */
 typedef struct SavedPlan
