@@ -2,7 +2,7 @@
  * schema_add.h
  *		Adding a row to acemq.schema_registry, by whoever has the counter's row.
  *
- * May depend on: saved_plan.h, schema_rows.h.
+ * May depend on: schema_rows.h.
  */
 #ifndef ACEMQ_SCHEMA_ADD_H
 #define ACEMQ_SCHEMA_ADD_H

@@ -7,12 +7,11 @@
  * ids follow the order of commits, the versions of a subject have no gaps, and
  * an id that was rolled back is used again.  The AceMQ libraries lock the same row.
  *
- * May depend on: as_owner.h, compat.h, saved_plan.h.
+ * May depend on: as_owner.h, saved_plan.h.
  */
 #include "schema_counter.h"
 
 #include "as_owner.h"
-#include "compat.h"
 #include "saved_plan.h"
 
 #include "access/htup_details.h"

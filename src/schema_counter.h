@@ -3,7 +3,7 @@
  *		acemq.schema_registry_seq: the row that hands out ids, and the queue of
  *		those who register.
  *
- * May depend on: saved_plan.h.
+ * May depend on: acemq.h.
  */
 #ifndef ACEMQ_SCHEMA_COUNTER_H
 #define ACEMQ_SCHEMA_COUNTER_H

@@ -2,11 +2,10 @@
  * schema_lookup.c
  *		acemq.schema_latest(), schema_by_id() and schema_versions().
  *
- * May depend on: schema_rows.h, sql_args.h, compat.h.
+ * May depend on: schema_rows.h, sql_args.h.
  */
 #include "postgres.h"
 
-#include "compat.h"
 #include "schema_rows.h"
 #include "sql_args.h"
 

@@ -6,11 +6,9 @@
  * already is what a producer does at every start, or for every message, and
  * must not cost more than the SELECT it would write itself.
  *
- * May depend on: compat.h.
+ * May depend on: acemq.h.
  */
 #include "schema_rows.h"
-
-#include "compat.h"
 
 #include "access/htup_details.h"
 #include "access/stratnum.h"
