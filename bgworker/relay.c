@@ -76,6 +76,12 @@ relay_create(MemoryContext parent, AcemqSlot *slot)
 }
 
 bool
+relay_fence_known(Relay *relay)
+{
+	return relay->fence_known;
+}
+
+bool
 relay_fence_allows_broker(Relay *relay)
 {
 	return relay->fence_known && relay->fence == STORE_OWN;

@@ -25,6 +25,7 @@ extern bool relay_step(Relay *relay);
 extern void relay_config_changed(Relay *relay);
 
 /* Is this database no copy that has to keep away from the broker?  False until that is known. */
+extern bool relay_fence_known(Relay *relay);
 extern bool relay_fence_allows_broker(Relay *relay);
 
 /* What to wait for: PGINVALID_SOCKET for none, 0 for no deadline. */

@@ -4,11 +4,11 @@
  *		The process that serves one database: from its start to the loop.
  *
  * It first finds out whether there is anything to serve, and tells the
- * launcher.  Then it lets the relay and housekeeping work in bounded steps and
- * sleeps at the bottom of the loop.  An ERROR anywhere ends the process; the
- * launcher starts another one.
+ * launcher.  Then it lets the relay, the scheduler and housekeeping work in
+ * bounded steps and sleeps at the bottom of the loop.  An ERROR anywhere ends
+ * the process; the launcher starts another one.
  *
- * May depend on: relay.h, housekeeping.h, db.h, slots.h, session.h, wait.h, link.h, src/shmem.h.
+ * May depend on: relay.h, scheduler.h, housekeeping.h, db.h, slots.h, session.h, wait.h, link.h, src/shmem.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,6 +18,7 @@
 #include "housekeeping.h"
 #include "link.h"
 #include "relay.h"
+#include "scheduler.h"
 #include "session.h"
 #include "shmem.h"
 #include "slots.h"
@@ -45,6 +46,8 @@ static void handle_sigterm(SIGNAL_ARGS);
 static bool find_extension(AcemqSlot *slot);
 static void report_other_version(AcemqSlot *slot);
 static void serve(AcemqSlot *slot);
+static SchedulerPermission may_talk_to_broker(Relay *relay);
+static void sleep_until_needed(Relay *relay, Scheduler *scheduler);
 static bool reload_if_needed(void);
 static bool told_to_leave(AcemqSlot *slot);
 
@@ -145,22 +148,48 @@ static void
 serve(AcemqSlot *slot)
 {
 	Relay *relay = relay_create(TopMemoryContext, slot);
+	Scheduler *scheduler = scheduler_create(TopMemoryContext, slot);
 
 	while (!told_to_leave(slot))
 	{
+		bool more;
+
 		CHECK_FOR_INTERRUPTS();
 		if (reload_if_needed())
-			relay_config_changed(relay);
-		housekeeping_step();
-		if (!relay_step(relay))
 		{
-			WaitSocket socket = {relay_socket(relay), relay_wants_write(relay)};
-
-			wait_for_work(&socket, 1, Min(relay_next_deadline(relay), housekeeping_next_deadline()));
+			relay_config_changed(relay);
+			scheduler_config_changed(scheduler);
 		}
+		housekeeping_step();
+		more = relay_step(relay);
+		more |= scheduler_step(scheduler, may_talk_to_broker(relay));
+		if (!more)
+			sleep_until_needed(relay, scheduler);
 	}
 	leaving = true;
 	relay_shutdown(relay);
+	scheduler_shutdown(scheduler);
+}
+
+static SchedulerPermission
+may_talk_to_broker(Relay *relay)
+{
+	if (!relay_fence_known(relay))
+		return SCHEDULER_NOT_KNOWN_YET;
+	return relay_fence_allows_broker(relay) ? SCHEDULER_ALLOWED : SCHEDULER_FENCED;
+}
+
+static void
+sleep_until_needed(Relay *relay, Scheduler *scheduler)
+{
+	WaitSocket sockets[] = {{relay_socket(relay), relay_wants_write(relay)},
+	                        {scheduler_socket(scheduler), scheduler_wants_write(scheduler)}};
+	TimestampTz until = Min(relay_next_deadline(relay), housekeeping_next_deadline());
+	TimestampTz scheduled = scheduler_next_deadline(scheduler);
+
+	if (scheduled != 0)
+		until = Min(until, scheduled);
+	wait_for_work(sockets, lengthof(sockets), until);
 }
 
 static bool

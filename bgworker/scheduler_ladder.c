@@ -1,0 +1,290 @@
+/*-------------------------------------------------------------------------
+ *
+ * scheduler_ladder.c
+ *		The ladder at the broker (docs/protocol.md, section 8), and the consumer
+ *		of its control queue.
+ *
+ * All objects are declared again every few seconds: that changes nothing while
+ * they are there, and brings back what somebody has deleted.  The control queue
+ * comes before the rungs, because a rung drops what expires into nothing.  The
+ * same round looks whether the control queue still has a consumer: a broker
+ * may forget one without a word.
+ *
+ * A few requests a turn, each of which waits for its answer, so that the other
+ * duties get their turns in between.
+ *
+ * May depend on: scheduler_internal.h, src/backoff.h, src/guc.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "scheduler_internal.h"
+
+#include "utils/timestamp.h"
+
+#include "backoff.h"
+#include "guc.h"
+
+#define DECLARE_EVERY_MS     INT64CONST(10000)
+#define REQUESTS_PER_TURN    4
+#define CONSUME_RETRY_MS     100
+#define CONSUME_RETRY_MAX    5000
+#define CONSUMED_WELL_MS     10000
+#define REPLY_ACCESS_REFUSED 403
+#define REPLY_PRECONDITION   406
+
+/* Of a pass; then, for the control queue and each rung, declare and bind. */
+#define STEP_EXCHANGE    0
+#define STEP_FIRST_QUEUE 1
+#define STEP_LOOK        (LADDER_STEPS - 1)
+
+static bool pass_is_due(Scheduler *scheduler);
+static void begin_pass(Scheduler *scheduler);
+static void end_pass(Scheduler *scheduler);
+static bool take_step(Scheduler *scheduler);
+static BrokerRequest request(Scheduler *scheduler, int step, BrokerDenial *denial);
+static BrokerRequest declare_queue(Scheduler *scheduler, int queue, BrokerDenial *denial);
+static BrokerRequest look_at_consumers(Scheduler *scheduler, BrokerDenial *denial);
+static void note_done(Scheduler *scheduler, int step);
+static void note_denial(Scheduler *scheduler, int step, const BrokerDenial *denial);
+static const char *queue_name(int queue);
+
+/* A new connection: nothing is known. */
+void
+scheduler_ladder_reset(Scheduler *scheduler)
+{
+	scheduler->next_step = LADDER_STEPS;
+	scheduler->declare_at = 0;
+	scheduler->declare_again = false;
+	scheduler->ladder_seen = false;
+	scheduler->ladder_trusted = false;
+	scheduler->consuming = false;
+	scheduler->consume_at = 0;
+}
+
+void
+scheduler_declare_again(Scheduler *scheduler)
+{
+	scheduler->declare_at = 0;
+	scheduler->declare_again = scheduler->next_step < LADDER_STEPS;
+}
+
+/* ---- topology ---- */
+
+bool
+scheduler_keep_ladder(Scheduler *scheduler)
+{
+	if (scheduler->next_step == LADDER_STEPS)
+	{
+		if (!pass_is_due(scheduler))
+			return false;
+		begin_pass(scheduler);
+	}
+	for (int i = 0; i < REQUESTS_PER_TURN && scheduler->next_step < LADDER_STEPS; i++)
+	{
+		if (!take_step(scheduler))
+			return false;
+	}
+	return scheduler->next_step < LADDER_STEPS || pass_is_due(scheduler);
+}
+
+static bool
+pass_is_due(Scheduler *scheduler)
+{
+	return scheduler->now >= scheduler->declare_at;
+}
+
+static void
+begin_pass(Scheduler *scheduler)
+{
+	resetStringInfo(&scheduler->found);
+	scheduler->nfound = 0;
+	scheduler->next_step = 0;
+	scheduler->declare_again = false;
+	scheduler->declare_at = scheduler->now + DECLARE_EVERY_MS * 1000;
+	memset(scheduler->rung_differs_found, 0, sizeof(scheduler->rung_differs_found));
+}
+
+static void
+end_pass(Scheduler *scheduler)
+{
+	scheduler->ladder_seen = true;
+	memcpy(scheduler->rung_differs, scheduler->rung_differs_found, sizeof(scheduler->rung_differs));
+	if (scheduler->declare_again)
+		scheduler->declare_at = 0;
+
+	if (strncmp(scheduler->ladder_problem, scheduler->found.data, sizeof(scheduler->ladder_problem) - 1) != 0)
+	{
+		strlcpy(scheduler->ladder_problem, scheduler->found.data, sizeof(scheduler->ladder_problem));
+		if (scheduler->nfound > 0)
+			ereport(WARNING, (errmsg("acemq: scheduler: %s", scheduler->ladder_problem),
+			                  errhint("Delete what differs while it is empty: it is declared again within seconds.")));
+	}
+	pg_atomic_write_u32(&scheduler->slot->ladder_problems, scheduler->nfound);
+	pg_atomic_write_u64(&scheduler->slot->ladder_seen_at, (uint64) scheduler->now);
+}
+
+/* False: not now, or the connection is lost. */
+static bool
+take_step(Scheduler *scheduler)
+{
+	BrokerDenial denial;
+	int step = scheduler->next_step;
+
+	/* The last denial has closed it. */
+	if (!link_open_channel(scheduler->link, BROKER_CHANNEL_TOPOLOGY))
+		return false;
+	switch (request(scheduler, step, &denial))
+	{
+		case BROKER_DONE:
+			note_done(scheduler, step);
+			break;
+		case BROKER_DENIED:
+			note_denial(scheduler, step, &denial);
+			break;
+		case BROKER_REQUEST_BLOCKED:
+		case BROKER_REQUEST_LOST:
+			return false;
+	}
+	if (++scheduler->next_step == LADDER_STEPS)
+		end_pass(scheduler);
+	return true;
+}
+
+static BrokerRequest
+request(Scheduler *scheduler, int step, BrokerDenial *denial)
+{
+	int queue = (step - STEP_FIRST_QUEUE) / 2;
+
+	if (step == STEP_EXCHANGE)
+		return link_declare_exchange(scheduler->link, BROKER_CHANNEL_TOPOLOGY, LADDER_EXCHANGE, "direct", denial);
+	if (step == STEP_LOOK)
+		return look_at_consumers(scheduler, denial);
+	if ((step - STEP_FIRST_QUEUE) % 2 == 0)
+		return declare_queue(scheduler, queue, denial);
+	return link_bind_queue(scheduler->link, BROKER_CHANNEL_TOPOLOGY, queue_name(queue), LADDER_EXCHANGE,
+	                       queue_name(queue), denial);
+}
+
+/* 0 is the control queue, the others are the rungs. */
+static const char *
+queue_name(int queue)
+{
+	return queue == 0 ? LADDER_DUE_QUEUE : ladder_rungs[queue - 1].queue;
+}
+
+/* Exactly these arguments: with others every library of the family would be refused. */
+static BrokerRequest
+declare_queue(Scheduler *scheduler, int queue, BrokerDenial *denial)
+{
+	WireTable arguments = {0};
+
+	if (queue > 0)
+	{
+		wire_table_add_int(&arguments, "x-message-ttl", WIRE_INT64, ladder_rungs[queue - 1].wait_ms);
+		wire_table_add_string(&arguments, "x-dead-letter-exchange", LADDER_EXCHANGE);
+		wire_table_add_string(&arguments, "x-dead-letter-routing-key", LADDER_DUE_QUEUE);
+	}
+	return link_declare_queue(scheduler->link, BROKER_CHANNEL_TOPOLOGY, queue_name(queue),
+	                          queue > 0 ? &arguments : NULL, denial);
+}
+
+static BrokerRequest
+look_at_consumers(Scheduler *scheduler, BrokerDenial *denial)
+{
+	uint32 consumers = 0;
+	uint32 messages = 0;
+	BrokerRequest answer =
+	    link_inspect_queue(scheduler->link, BROKER_CHANNEL_TOPOLOGY, LADDER_DUE_QUEUE, &consumers, &messages, denial);
+
+	if (answer == BROKER_DONE && consumers == 0 && scheduler->consuming)
+		scheduler_consumer_gone(scheduler, "the control queue has lost its consumer");
+	return answer;
+}
+
+static void
+note_done(Scheduler *scheduler, int step)
+{
+	if (step == STEP_EXCHANGE)
+		scheduler->ladder_trusted = true;
+}
+
+static void
+note_denial(Scheduler *scheduler, int step, const BrokerDenial *denial)
+{
+	int queue = (step - STEP_FIRST_QUEUE) / 2;
+	bool binding = step != STEP_EXCHANGE && step != STEP_LOOK && (step - STEP_FIRST_QUEUE) % 2 == 1;
+	const char *name = step == STEP_EXCHANGE ? LADDER_EXCHANGE
+	                   : step == STEP_LOOK   ? LADDER_DUE_QUEUE
+	                                         : queue_name(queue);
+	const char *verdict = "could not be declared";
+
+	if (denial->code == REPLY_PRECONDITION)
+		verdict = "is not as it should be";
+	else if (denial->code == REPLY_ACCESS_REFUSED)
+		verdict = binding ? "may not be bound" : "may not be declared";
+	else if (binding)
+		verdict = "could not be bound";
+	else if (step == STEP_LOOK)
+		verdict = "could not be looked at";
+
+	if (denial->code == REPLY_PRECONDITION && queue > 0 && step != STEP_LOOK)
+		scheduler->rung_differs_found[queue - 1] = true;
+	appendStringInfo(&scheduler->found, "%s%s %s %s: %s", scheduler->nfound++ > 0 ? "; " : "",
+	                 step == STEP_EXCHANGE ? "exchange" : "queue", name, verdict, denial->text);
+}
+
+/* ---- the consumer ---- */
+
+void
+scheduler_keep_consumer(Scheduler *scheduler)
+{
+	BrokerConsumer consumer = {0};
+	BrokerDenial denial;
+
+	/* A queue that was deleted has to be there again first. */
+	if (scheduler->consuming || !scheduler->ladder_seen || scheduler->now < scheduler->consume_at)
+		return;
+	if (!link_open_channel(scheduler->link, BROKER_CHANNEL_CONSUME))
+		return;
+
+	consumer.queue = LADDER_DUE_QUEUE;
+	consumer.tag = SCHEDULER_TAG;
+	consumer.prefetch = SCHEDULER_PREFETCH;
+	consumer.max_body = scheduler->max_body;
+	consumer.body_budget = SCHEDULER_BUDGET;
+	switch (link_consume(scheduler->link, BROKER_CHANNEL_CONSUME, &consumer, &denial))
+	{
+		case BROKER_DONE:
+			scheduler->consuming = true;
+			scheduler->consuming_since = scheduler->now;
+			ereport(LOG, (errmsg("acemq: scheduler: consuming queue %s", LADDER_DUE_QUEUE)));
+			break;
+		case BROKER_DENIED:
+			scheduler_consumer_gone(scheduler,
+			                        psprintf("queue %s cannot be consumed: %s", LADDER_DUE_QUEUE, denial.text));
+			break;
+		case BROKER_REQUEST_BLOCKED:
+		case BROKER_REQUEST_LOST:
+			break;
+	}
+}
+
+/* At once the first time, then less and less often. */
+void
+scheduler_consumer_gone(Scheduler *scheduler, const char *why)
+{
+	if (scheduler->consuming && scheduler->now - scheduler->consuming_since >= CONSUMED_WELL_MS * INT64CONST(1000))
+		scheduler->consume_failures = 0;
+	scheduler->consuming = false;
+	scheduler->ladder_seen = false;
+	scheduler->consume_at = scheduler->now;
+	if (scheduler->consume_failures > 0)
+		scheduler->consume_at +=
+		    backoff_delay_ms(scheduler->consume_failures, CONSUME_RETRY_MS, CONSUME_RETRY_MAX) * 1000;
+	scheduler->consume_failures = Min(scheduler->consume_failures + 1, 30);
+	scheduler_note_trouble(scheduler, "%s", why);
+
+	/* What is missing comes back with the next round, which has to wait for its time too. */
+	scheduler_declare_again(scheduler);
+	scheduler->declare_at = scheduler->consume_at;
+}
