@@ -140,7 +140,7 @@ def test_what_we_declare_is_what_others_declare(client):
 
     put(client.vhost, "acemq.schedule.1s", b"later")
     assert client.consume("acemq.schedule.due") == "done"
-    assert client.pump(1)[0][2:] == ["whole", "1", "5", "-"]  # x-death
+    assert client.pump(1)[0][2:] == ["whole", "4", "5", "-"]  # x-death and its three companions
     assert client("body", 0) == "later"
 
 
@@ -204,19 +204,24 @@ def test_prefetch_ack_and_reject(client):
 
 def test_acks_of_an_earlier_channel_go_nowhere(client):
     client.vhost.declare("q")
-    put(client.vhost, "q")
+    for _ in range(2):
+        put(client.vhost, "q")
     assert client.consume("q") == "done"
-    client.pump(1)
-    assert client("consume", CONSUME, "missing", 50, 1000, 1000).startswith("denied 404")
-    assert client("ack", 0) == "1"
-    assert client.consume("q") == "done"
-    assert client("ack", 0) == "1" and client("reject", 0, 0) == "1"
-    client.pump(1)
+    client.pump(2)
+    assert client("ack", 0) == "1" and client("ack", 0) == "1"
+    assert client.pump(1)[0][:3] == ["channel_closed", CONSUME, "406"]
     assert client("ack", 1) == "1"
-    assert client("free", 0) == "" and client("free", 1) == ""
+
+    # On the new channel the same number is another delivery: the one that was left.
+    assert client.consume("q") == "done"
+    client.pump(1)
+    assert client("ack", 0) == "1" and client("reject", 1, 0) == "1"
+    for i in range(3):
+        client("free", i)
     assert client.nothing_comes()
     assert client("lost") == "0 " and client("is_open", CONSUME) == "1"
-    assert client.vhost.count("q") == 0
+    client("connect", client.vhost.url(password=client.vhost.broker.password))
+    await_until(lambda: client.vhost.count("q") == 1, 10, "nobody has settled the one that was left")
 
 
 def test_bodies_of_every_length(client):
@@ -261,10 +266,10 @@ def test_budget(client):
 def test_headers_keep_every_kind(client):
     """What comes in goes out as the same bytes, duplicates and order too."""
     fields = [b"b\x80", b"B\xff", b"s\x80\x00", b"u\xff\xff", b"I\x80\x00\x00\x00", b"i\xff\xff\xff\xff",
-              b"l\x80" + bytes(7), b"f\x7f\x80\x00\x01", b"d\x7f\xf0" + bytes(5) + b"\x01", b"t\x01", b"t\x00",
+              b"l\x80" + bytes(7), b"f\x80\x00\x00\x01", b"d\x7f\xef" + b"\xff" * 6, b"t\x01", b"t\x00",
               b"S\x00\x00\x00\x03a\x00\xff", b"x\x00\x00\x00\x02\x00\xfe", b"S" + bytes(4), b"T\x00" + b"\xff" * 7,
               b"D\x02\x00\x00\x01\x00", b"V", b"A" + bytes(4), b"F" + bytes(4),
-              b"F\x00\x00\x00\x09\x01kA\x00\x00\x00\x02Vt"[:-1] + b"V"]
+              b"F\x00\x00\x00\x09\x01kA\x00\x00\x00\x02VV"]
     encoded = b"".join(b"\x01%c" % (ord("a") + i) + field for i, field in enumerate(fields)) + b"\x01aV" + b"\x00V"
     client.vhost.declare("q")
     client.vhost.declare("copy")
@@ -290,6 +295,7 @@ def captured_headers(client, queues):
             start += 1 + encoded[start]
         length = struct.unpack_from(">I", encoded, start)[0]
         found.append(bytes(encoded[start + 4:start + 4 + length]))
+        self.exact, self.kinds = {}, {}
         return self
 
     client("reject", 0, 1)
@@ -312,7 +318,7 @@ def test_headers_nested_as_deep_as_a_frame_can_hold(client, kind):
     put(client.vhost, "q", b"deepest", RawHeaders(nested_to_the_limit(kind)))
     put(client.vhost, "q", b"none")
     before = int(client("stack"))
-    assert client("may_consume") == "1"
+    assert client("may_consume") == "yes"
     assert client.consume("q") == "done"
     events = client.pump(4)
     assert [event[2:5] for event in events] == [["unreadable", "0", "0"], ["whole", "1", "7"], ["unreadable", "0", "0"],

@@ -209,7 +209,7 @@ run(Call *call)
 	if (strcmp(name, "connect") == 0)
 		connect_broker(call);
 	else if (strcmp(name, "may_consume") == 0)
-		appendStringInfo(call->out, "%d%s", broker_may_consume(&why), why);
+		appendStringInfoString(call->out, broker_may_consume(&why) ? "yes" : why);
 	else if (strcmp(name, "stack") == 0)
 		appendStringInfo(call->out, "%zu", stack_used());
 	else if (strcmp(name, "open") == 0)

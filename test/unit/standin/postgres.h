@@ -20,10 +20,18 @@ typedef int32_t int32;
 typedef int64_t int64;
 typedef uint8_t uint8;
 typedef uint16_t uint16;
+typedef uint32_t uint32;
 typedef uint64_t uint64;
 typedef size_t Size;
 typedef int pgsocket;
 typedef struct MemoryContextData *MemoryContext;
+
+typedef struct MemoryContextCallback
+{
+	void (*func)(void *arg);
+	void *arg;
+	struct MemoryContextCallback *next;
+} MemoryContextCallback;
 
 #define Assert(condition)            assert(condition)
 #define lengthof(array)              (sizeof(array) / sizeof((array)[0]))
@@ -31,14 +39,22 @@ typedef struct MemoryContextData *MemoryContext;
 #define Max(x, y)                    ((x) > (y) ? (x) : (y))
 #define unconstify(type, expression) ((type) (expression))
 #define MAKE_SQLSTATE(a, b, c, d, e) 0
+#define UINT64CONST(x)               UINT64_C(x)
 
+#define MCXT_ALLOC_HUGE   0x01
 #define MCXT_ALLOC_NO_OOM 0x02
 #define MCXT_ALLOC_ZERO   0x04
 
 extern void *palloc(Size size);
+extern void *palloc0(Size size);
 extern void *palloc_extended(Size size, int flags);
 extern void *repalloc(void *pointer, Size size);
 extern void pfree(void *pointer);
+
+/* contexts.c only */
+extern MemoryContext MemoryContextSwitchTo(MemoryContext context);
+extern void *MemoryContextAlloc(MemoryContext context, Size size);
+extern char *MemoryContextStrdup(MemoryContext context, const char *text);
 
 /* Let the allocation after `count` others that may fail, fail; -1: none. */
 extern void standin_fail_after(int count);
