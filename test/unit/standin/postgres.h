@@ -40,6 +40,7 @@ typedef struct MemoryContextCallback
 #define unconstify(type, expression) ((type) (expression))
 #define MAKE_SQLSTATE(a, b, c, d, e) 0
 #define UINT64CONST(x)               UINT64_C(x)
+#define PG_INT64_MAX                 INT64_MAX
 
 #define MCXT_ALLOC_HUGE   0x01
 #define MCXT_ALLOC_NO_OOM 0x02
