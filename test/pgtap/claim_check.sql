@@ -51,7 +51,7 @@ SELECT pg_temp.held() AS before \gset
 CREATE TEMP TABLE bodies (n int, body bytea);
 INSERT INTO bodies VALUES (10, acemq.claim_check_encode(pg_temp.bytes(10), 10)), (11, acemq.claim_check_encode(pg_temp.bytes(11), 10)),
     (0, acemq.claim_check_encode('', 0)), (1, acemq.claim_check_encode(pg_temp.bytes(1), 0)),
-    (65536, acemq.claim_check_encode(pg_temp.bytes(65536))), (65537, acemq.claim_check_encode(pg_temp.bytes(65537), NULL)),
+    (65536, acemq.claim_check_encode(pg_temp.bytes(65536))), (65536, acemq.claim_check_encode(pg_temp.bytes(65536), NULL)),
     (100, acemq.claim_check_encode(pg_temp.bytes(100), 100));
 SELECT is(substr(body, 1, 3), '\xac0101'::bytea, n || ' bytes at or over the threshold') FROM bodies;
 SELECT is(length(body), 39, n || ' bytes: a UUID travels') FROM bodies;
@@ -233,7 +233,7 @@ DELETE FROM acemq.outbox;
 DELETE FROM acemq.claim_check;
 
 -- A frame of the application's own is left alone.
-SELECT acemq.outbox_add('e', 'own', body) FROM bodies WHERE n = 65536;
+SELECT acemq.outbox_add('e', 'own', body) FROM bodies WHERE n = 65536 LIMIT 1;
 SELECT acemq.outbox_add('e', 'own', acemq.claim_check_encode(pg_temp.bytes(500), 1000));
 SELECT acemq.outbox_add('e', 'own', '\xac0101'::bytea || pg_temp.bytes(500));
 SELECT is(pg_temp.held(), 0::bigint, 'frames are not checked in again');
