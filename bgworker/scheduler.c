@@ -37,6 +37,13 @@ static void show_problem(Scheduler *scheduler);
 static bool is_stuck(Scheduler *scheduler);
 static void earliest(TimestampTz *deadline, TimestampTz at);
 
+/* The setting is in kB. */
+static Size
+max_body_bytes(void)
+{
+	return (Size) acemq_max_body_size * 1024;
+}
+
 Scheduler *
 scheduler_create(MemoryContext parent, AcemqSlot *slot)
 {
@@ -48,7 +55,7 @@ scheduler_create(MemoryContext parent, AcemqSlot *slot)
 	scheduler->turn_context = AllocSetContextCreate(context, "acemq scheduler turn", ALLOCSET_DEFAULT_SIZES);
 	scheduler->slot = slot;
 	scheduler->link = link_create(context, slot, LINK_SCHEDULER);
-	scheduler->max_body = (Size) acemq_max_body_size;
+	scheduler->max_body = max_body_bytes();
 	dlist_init(&scheduler->moves);
 	initStringInfo(&scheduler->found);
 	targets_init(scheduler);
@@ -172,11 +179,11 @@ scheduler_lost(Scheduler *scheduler, const char *reason)
 void
 scheduler_config_changed(Scheduler *scheduler)
 {
-	bool changed = link_settings_changed(scheduler->link) || scheduler->max_body != (Size) acemq_max_body_size;
+	bool changed = link_settings_changed(scheduler->link) || scheduler->max_body != max_body_bytes();
 
 	if (changed && link_conn(scheduler->link))
 		scheduler_lost(scheduler, NULL);
-	scheduler->max_body = (Size) acemq_max_body_size;
+	scheduler->max_body = max_body_bytes();
 	link_reread_settings(scheduler->link);
 }
 
