@@ -11,6 +11,8 @@
  */
 #include "postgres.h"
 
+#include <sys/resource.h>
+
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
@@ -28,6 +30,9 @@ PG_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(drive);
 
 #define MAX_DELIVERIES 1000
+
+/* Of the client library, whose headers are for src/amqp only. */
+extern uint32 amqp_version_number(void);
 
 static BrokerConn *conn = NULL;
 static BrokerDelivery *deliveries[MAX_DELIVERIES];
@@ -184,18 +189,16 @@ publish(Call *call)
 	appendStringInfo(call->out, "%d", broker_publish(conn, BROKER_CHANNEL_MAIN, &message, 1, &error));
 }
 
-static Size
-stack_used(void)
+/* limit_stack SOFT HARD, in MB; 0: no limit */
+static void
+limit_stack(Call *call)
 {
-	char line[256];
-	Size kilobytes = 0;
-	FILE *status = fopen("/proc/self/status", "r");
+	struct rlimit limit;
 
-	while (status != NULL && fgets(line, sizeof(line), status) != NULL)
-		(void) sscanf(line, "VmStk: %zu kB", &kilobytes);
-	if (status != NULL)
-		fclose(status);
-	return kilobytes;
+	limit.rlim_cur = (rlim_t) number(call, 1) * 1024 * 1024;
+	limit.rlim_max = number(call, 2) > 0 ? (rlim_t) number(call, 2) * 1024 * 1024 : RLIM_INFINITY;
+	if (setrlimit(RLIMIT_STACK, &limit) != 0)
+		elog(ERROR, "could not limit the stack: %m");
 }
 
 static void
@@ -210,8 +213,10 @@ run(Call *call)
 		connect_broker(call);
 	else if (strcmp(name, "may_consume") == 0)
 		appendStringInfoString(call->out, broker_may_consume(&why) ? "yes" : why);
-	else if (strcmp(name, "stack") == 0)
-		appendStringInfo(call->out, "%zu", stack_used());
+	else if (strcmp(name, "library_version") == 0)
+		appendStringInfo(call->out, "%u", amqp_version_number());
+	else if (strcmp(name, "limit_stack") == 0)
+		limit_stack(call);
 	else if (strcmp(name, "open") == 0)
 		appendStringInfo(call->out, "%d", broker_open_channel(conn, number(call, 1)));
 	else if (strcmp(name, "is_open") == 0)
