@@ -267,8 +267,19 @@ idempotency_insert(IdempotencyTable *table, const text *key, const IdempotencyRo
 
 /* ---- replace ---- */
 
+/* What is locked is ours to change, without meeting anybody. */
 static bool
-update_row(RowWriter *writer, TupleTableSlot *old, bool wait)
+lock_row(IdempotencyTable *table, bool wait)
+{
+	ItemPointerData tid = table->row->tts_tid;
+	TM_FailureData failure;
+
+	return table_tuple_lock(table->rel, &tid, GetActiveSnapshot(), table->row, GetCurrentCommandId(false),
+	                        LockTupleNoKeyExclusive, wait ? LockWaitBlock : LockWaitSkip, 0, &failure) == TM_Ok;
+}
+
+static bool
+update_row(RowWriter *writer, TupleTableSlot *old)
 {
 	ItemPointerData tid = old->tts_tid;
 	CompatUpdateIndexes indexes;
@@ -279,7 +290,7 @@ update_row(RowWriter *writer, TupleTableSlot *old, bool wait)
 		ExecConstraints(writer->target, writer->slot, writer->estate);
 	CheckCmdReplicaIdentity(writer->rel, CMD_UPDATE);
 	if (table_tuple_update(writer->rel, &tid, writer->slot, writer->estate->es_output_cid, GetActiveSnapshot(),
-	                       InvalidSnapshot, wait, &failure, &lockmode, &indexes) != TM_Ok)
+	                       InvalidSnapshot, true, &failure, &lockmode, &indexes) != TM_Ok)
 		return false;
 
 	/* Not as an update: that would only tell the indexes that their columns are the same, which is not true of all. */
@@ -290,7 +301,7 @@ update_row(RowWriter *writer, TupleTableSlot *old, bool wait)
 }
 
 static bool
-replace_directly(IdempotencyTable *table, const IdempotencyRow *row, bool wait)
+replace_directly(IdempotencyTable *table, const IdempotencyRow *row)
 {
 	RowWriter writer;
 	int natts = RelationGetDescr(table->rel)->natts;
@@ -304,28 +315,23 @@ replace_directly(IdempotencyTable *table, const IdempotencyRow *row, bool wait)
 	set_row(&writer, row);
 	ExecStoreVirtualTuple(writer.slot);
 	writer.slot->tts_tableOid = RelationGetRelid(table->rel);
-	done = update_row(&writer, table->row, wait);
+	done = update_row(&writer, table->row);
 	end_write(&writer);
 	return done;
 }
 
-/* The row is ours once it is locked, and the statement meets nobody. */
-static bool
-lock_row(IdempotencyTable *table, bool wait)
-{
-	ItemPointerData tid = table->row->tts_tid;
-	TM_FailureData failure;
-
-	return table_tuple_lock(table->rel, &tid, GetActiveSnapshot(), table->row, GetCurrentCommandId(false),
-	                        LockTupleNoKeyExclusive, wait ? LockWaitBlock : LockWaitSkip, 0, &failure) == TM_Ok;
-}
-
+/*
+ * An update alone can wait for a lock, but not pass over one, nor over one that
+ * it need not mind (of this transaction, or a foreign key's).
+ */
 IdempotencyWrite
 idempotency_replace(IdempotencyTable *table, const text *key, const IdempotencyRow *row, bool wait)
 {
-	if (!is_odd_to_update(table->rel))
-		return replace_directly(table, row, wait) ? WRITE_DONE : WRITE_LOST;
-	if (!lock_row(table, wait))
+	bool direct = !is_odd_to_update(table->rel);
+
+	if ((!wait || !direct) && !lock_row(table, wait))
 		return WRITE_LOST;
+	if (direct)
+		return replace_directly(table, row) ? WRITE_DONE : WRITE_LOST;
 	return run_statement(&update_plan, key, row) ? WRITE_DONE : WRITE_SUPPRESSED;
 }

@@ -1,6 +1,6 @@
 -- The idempotency store: claims, confirmations, leases, owners.
 BEGIN;
-SELECT plan(116);
+SELECT plan(117);
 
 -- Arguments.
 SELECT throws_ok('SELECT acemq.idempotency_claim(NULL)', '22004', 'argument "key" must not be null', 'claim: key null');
@@ -107,6 +107,10 @@ SELECT ok(NOT acemq.idempotency_confirmed('l'), 'an expired confirmation is none
 SELECT is(acemq.idempotency_claim('l'), 'claimed', 'and is taken over as well');
 SELECT acemq.idempotency_claim('x', '1 ms', 'late'), pg_sleep(0.01);
 SELECT ok(acemq.idempotency_forget('x', 'late'), 'an expired claim can be forgotten');
+
+SELECT acemq.idempotency_claim('locked', '1 ms'), pg_sleep(0.01);
+SELECT message_id FROM acemq.idempotency WHERE message_id = 'locked' FOR UPDATE;
+SELECT is(acemq.idempotency_claim('locked'), 'claimed', 'what this transaction has locked itself is not in the way');
 
 -- Exactly at the deadline the row is expired.
 SELECT acemq.idempotency_confirm('now');
