@@ -103,8 +103,8 @@ def test_standby(store):
 
 
 def test_large_payload(store, long_run):
-    """Over every limit of a message; with --long about as large as a value can be and still be shown."""
-    size = 400_000_000 if long_run else 40_000_000
+    """Over every limit of a message; more of it with --long."""
+    size = 200_000_000 if long_run else 40_000_000
     digest = store.value("SELECT sha256(convert_to(repeat('0123456789', %s), 'UTF8'))", (size // 10,))
     store.sql("SET acemq.claim_check_threshold = '1MB'")
     for payload in ("convert_to({}, 'UTF8')", "to_json({})"):
@@ -118,21 +118,25 @@ def test_large_payload(store, long_run):
 
 def test_many(store):
     """Keys of many sessions are all different, and a purge in bulk leaves what waiting messages refer to."""
-    store.sql("SELECT acemq.claim_check_purge('0') FROM generate_series(1, 10)")  # with the tables empty
+    # Plans made while the tables are empty, and known to be, must not be used for what comes later: that takes minutes.
+    for table in ("outbox", "claim_check"):
+        store.sql(f"VACUUM ANALYZE acemq.{table}")
+    store.sql("SELECT acemq.claim_check_purge('0') FROM generate_series(1, 10)")
+    store.sql("SET statement_timeout = '60 s'")
     sessions = [store.connect(autocommit=True) for _ in range(4)]
     for number, session in enumerate(sessions):
         with session.cursor() as cursor:
             cursor.execute("SET acemq.claim_check_threshold = 10")
             cursor.execute("SELECT acemq.outbox_add('e', n::text, to_json(repeat('x', n))), acemq.claim_check_put(%s)"
-                           " FROM generate_series(10, 2009) n", (str(number).encode(),))
-    assert store.value("SELECT count(DISTINCT acemq.claim_check_key(body)) FROM acemq.outbox") == 8000
+                           " FROM generate_series(10, 5009) n", (str(number).encode(),))
+    assert store.value("SELECT count(DISTINCT acemq.claim_check_key(body)) FROM acemq.outbox") == 20000
     assert store.value(f"SELECT bool_and(key ~ '{UUID}') FROM acemq.claim_check")
-    assert store.value("SELECT acemq.claim_check_purge('0')") == 8000
+    assert store.value("SELECT acemq.claim_check_purge('0')") == 20000
     assert store.value("SELECT bool_and(acemq.claim_check_decode(body) = convert_to('\"' || repeat('x', routing_key::int)"
                        " || '\"', 'UTF8')) FROM acemq.outbox")
     store.sql("DELETE FROM acemq.outbox WHERE id % 2 = 0")
-    assert store.value("SELECT acemq.claim_check_purge('0')") == 4000
-    assert store.value("SELECT count(acemq.claim_check_decode(body)) FROM acemq.outbox") == 4000
+    assert store.value("SELECT acemq.claim_check_purge('0')") == 10000
+    assert store.value("SELECT count(acemq.claim_check_decode(body)) FROM acemq.outbox") == 10000
 
 
 def test_same_rules_as_a_reader_of_ours(store):
