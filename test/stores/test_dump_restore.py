@@ -6,6 +6,7 @@ import os
 import pytest
 
 from cluster import Cluster
+from processes import new_dir
 
 _numbers = itertools.count(1)
 
@@ -65,7 +66,7 @@ def target(cluster):
 
 
 def dump(cluster, database, *options, suffix="dump"):
-    file = os.path.join(cluster.directory, f"{database}-{next(_numbers)}.{suffix}")
+    file = os.path.join(new_dir("dump", cluster.user), f"{database}.{suffix}")
     said = cluster.run("pg_dump", *cluster_options(cluster), "-d", database, "-f", file, *options)
     assert said == ""
     return file
@@ -140,13 +141,8 @@ def test_of_a_restored_database(cluster, source, target):
 
 
 def test_into_another_server(cluster, source):
-    """A counter that has gone further than the dump's is not set back; a copy is fenced."""
     with Cluster() as other:
         other.sql("CREATE DATABASE target TEMPLATE template0")
         restore_plain(other, "target", dump(cluster, source.name))
-        check_same_there(cluster, source, other)
-
-
-def check_same_there(cluster, source, other):
-    assert answers(other, "target") == answers(cluster, source.name)
-    assert other.sql("SELECT count(*) FROM acemq.identity", dbname="target") == [(2,)]
+        assert answers(other, "target") == answers(cluster, source.name)
+        assert other.sql("SELECT count(*) FROM acemq.identity", dbname="target") == [(2,)]  # fenced
