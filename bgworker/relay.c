@@ -84,13 +84,13 @@ relay_fence_known(Relay *relay)
 bool
 relay_fence_allows_broker(Relay *relay)
 {
-	return relay->fence_known && relay->fence == STORE_OWN;
+	return relay->fence_known && relay->fence != STORE_FOREIGN;
 }
 
 bool
 relay_may_run(Relay *relay)
 {
-	return acemq_relay && relay_fence_allows_broker(relay);
+	return acemq_relay && relay->fence_known && relay->fence == STORE_OWN;
 }
 
 bool

@@ -24,8 +24,9 @@ extern Relay *relay_create(MemoryContext parent, AcemqSlot *slot);
 extern bool relay_step(Relay *relay);
 extern void relay_config_changed(Relay *relay);
 
-/* Is this database no copy that has to keep away from the broker?  False until that is known. */
+/* A copy of another database has to keep away from the broker; whether it is one is not known at first. */
 extern bool relay_fence_known(Relay *relay);
+/* Not a copy.  It may be paused: that is about relaying. */
 extern bool relay_fence_allows_broker(Relay *relay);
 
 /* What to wait for: PGINVALID_SOCKET for none, 0 for no deadline. */

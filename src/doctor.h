@@ -25,6 +25,7 @@ extern char *doctor_count_messages(int64 count);
 /* Checks of shared memory: the processes, the broker, the backlog. */
 extern void doctor_check_processes(Doctor *doctor);
 extern void doctor_check_relay(Doctor *doctor);
+extern void doctor_check_scheduler(Doctor *doctor);
 
 /* Checks of the settings, of the catalogs and of the tables.  SPI is connected, and we are the owner. */
 extern void doctor_check_settings(Doctor *doctor);

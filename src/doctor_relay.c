@@ -232,4 +232,5 @@ doctor_check_relay(Doctor *doctor)
 	check_backlog(doctor, slot);
 	check_held_lanes(doctor, &texts);
 	check_retired(doctor, slot);
+	doctor_check_scheduler(doctor);
 }

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+import ladder
 from checks import await_until
 from cluster import Cluster
 
@@ -13,6 +14,7 @@ from cluster import Cluster
 def queue(db):
     queue = db.vhost.declare("events", exchange="orders", binding="#")
     db.await_state("idle", "relaying")
+    ladder.await_consuming(db)
     return queue
 
 
@@ -39,6 +41,26 @@ def write_conf(cluster, text):
 
 def test_all_is_well(db, queue):
     assert [check for check, (ok, _, _) in report(db).items() if not ok] == []
+
+
+def test_the_scheduler(db, queue, broker):
+    """Consuming, without a broker, switched off.  (A rung that differs: test_scheduler.py.)"""
+    ok, detail, _ = report(db)["scheduler"]
+    assert ok and detail.startswith("consuming since")
+    ok, detail, _ = report(db)["ladder"]
+    assert ok and "as they should be" in detail
+    broker.stop_app()
+    try:
+        await_until(lambda: db.status()["scheduler"] == "disconnected", 15, lambda: db.status())
+        ok, detail, hint = report(db)["scheduler"]
+        assert not ok and detail.startswith("disconnected since") and "by itself" in hint
+    finally:
+        broker.start_app()
+    ladder.await_consuming(db)
+    db.sql(f'ALTER DATABASE "{db.name}" SET acemq.scheduler = off')
+    db.sql("SELECT acemq.worker_restart()")
+    await_until(lambda: "acemq.scheduler is off" in report(db).get("scheduler", ("", ""))[1], 15, "the doctor says so")
+    assert report(db)["scheduler"][0] and report(db)["ladder"][0]
 
 
 @pytest.mark.parametrize("line, words", [
