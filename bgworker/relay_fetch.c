@@ -52,12 +52,14 @@ typedef struct FetchState
 {
 	Relay *relay;
 	FetchSource source;
-	Lane *lane; /* SOURCE_LANE: the lane being read */
-	bool full;  /* memory is full: no more reading in this turn */
+	Lane *lane;              /* SOURCE_LANE: the lane being read */
+	bool full;               /* memory is full: no more reading in this turn */
+	TimestampTz due_reached; /* SOURCE_DUE: rows before that time have been dealt with */
 	int offered;
 	int kept;
 } FetchState;
 
+static bool waits_for_due_scan(const FetchState *state, const OutboxRow *row);
 static bool admit_row(void *arg, const OutboxRow *row);
 static bool stays_in_table(FetchState *state, Lane *lane, const OutboxRow *row);
 static bool lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_with);
@@ -227,6 +229,7 @@ fetch_due(FetchState *state)
 	if (relay->next_due == 0 || relay->next_due > upto)
 		return;
 	state->source = SOURCE_DUE;
+	state->due_reached = relay->next_due;
 	state->kept = 0;
 	scan = store_scan_due(relay->next_due - 1, upto, relay->due_limit + relay->nrows, admit_row, state);
 	/* Nothing but rows that somebody has locked: look further. */
@@ -238,6 +241,8 @@ fetch_due(FetchState *state)
 		relay->due_read = upto;
 		relay->next_due = store_next_due(upto);
 	}
+	else
+		relay->next_due = state->due_reached;
 }
 
 /*
@@ -274,6 +279,20 @@ fetch_forward(FetchState *state)
 /* ---- one row ---- */
 
 /*
+ * Rows with a due time leave in the order of these, also when many of them have
+ * become due by the time we see them first: after a start, or a pause.
+ */
+static bool
+waits_for_due_scan(const FetchState *state, const OutboxRow *row)
+{
+	if (row->not_before == 0 || state->source == SOURCE_DUE)
+		return false;
+	if (state->source == SOURCE_FORWARD || state->source == SOURCE_RANGE)
+		return true;
+	return row->not_before > Max(state->relay->now, state->relay->due_read);
+}
+
+/*
  * StoreReader.  True: dealt with (in memory, or to be found again later); false: no room, stop before this row.
  */
 static bool
@@ -285,9 +304,11 @@ admit_row(void *arg, const OutboxRow *row)
 	bool dealt_with;
 
 	state->offered++;
+	if (state->source == SOURCE_DUE)
+		state->due_reached = row->not_before;
 	if (hash_search(relay->by_id, &row->id, HASH_FIND, NULL) != NULL)
 		return true;
-	if (row->not_before > Max(relay->now, relay->due_read))
+	if (waits_for_due_scan(state, row))
 	{
 		if (relay->next_due == 0 || row->not_before < relay->next_due)
 			relay->next_due = row->not_before;
@@ -436,7 +457,7 @@ keep_row(FetchState *state, Lane *lane, const OutboxRow *offered)
 	relay_take_in(relay, row);
 	if (lane->nwaiting == 0 && lane->on_wire == 0)
 		lane->last_progress = relay->now;
-	if (state->source == SOURCE_RANGE && row->not_before == 0)
+	if (state->source == SOURCE_RANGE)
 		lane_insert_by_id(relay->lanes, lane, row);
 	else
 		lane_append(relay->lanes, lane, row);

@@ -70,6 +70,7 @@ struct Relay
 	dlist_head confirmed; /* OutboxRow.node */
 	int nconfirmed;
 	TimestampTz oldest_confirmed; /* when the first of them was confirmed */
+	bool settle_put_off;          /* by the last turn, for rows that had become due */
 	dlist_head failed;            /* OutboxRow.node */
 	int nfailed;
 	TimestampTz oldest_failed; /* when the first of them failed */

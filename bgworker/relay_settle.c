@@ -93,6 +93,20 @@ relay_settle_due_at(Relay *relay)
 	return oldest == 0 ? 0 : oldest + SETTLE_DELAY_MS * INT64CONST(1000);
 }
 
+/*
+ * The flush of a settle takes milliseconds, and a row that has become due would
+ * have to wait for it: it is read and sent first.  Once, not again and again:
+ * while rows become due all the time, every other turn settles.
+ */
+static bool
+put_off_settle(Relay *relay, bool fetch)
+{
+	bool due = fetch && relay->next_due != 0 && relay->next_due <= relay->now;
+
+	relay->settle_put_off = due && !relay->settle_put_off;
+	return relay->settle_put_off;
+}
+
 void
 relay_database_turn(Relay *relay)
 {
@@ -100,8 +114,8 @@ relay_database_turn(Relay *relay)
 	MemoryContext caller = MemoryContextSwitchTo(relay->turn_context);
 	DbResult result;
 
-	turn.settle = relay->nconfirmed > 0 && relay_settle_is_due(relay);
 	turn.fetch = relay_may_fetch(relay);
+	turn.settle = relay->nconfirmed > 0 && relay_settle_is_due(relay) && !put_off_settle(relay, turn.fetch);
 	turn.upkeep = relay->now >= relay->upkeep_at;
 	collect_confirmed(&turn);
 
