@@ -1,0 +1,209 @@
+"""The scheduler when something goes wrong under it: due messages flow again within 30 s, and nothing that the broker kept is lost."""
+
+import collections
+import contextlib
+import time
+
+import pytest
+
+import ladder
+from checks import await_until
+from cluster import Cluster
+from ladder import await_consuming, counters, put
+
+FLOWS_AGAIN = 30
+
+
+@pytest.fixture
+def queue(db):
+    queue = db.vhost.declare("events", exchange="orders", binding="#", x_queue_type="quorum")
+    await_consuming(db)
+    return queue
+
+
+def await_flowing(db, queue, name):
+    """A message that is put there now, and again as long as it may have gone with a queue, arrives in time."""
+    started = time.monotonic()
+    with db.vhost.collect(queue) as collector:
+        while name not in collector.ids:
+            assert time.monotonic() - started < FLOWS_AGAIN, f"no message after {FLOWS_AGAIN} s; {db.status()}"
+            with contextlib.suppress(Exception):
+                put(db.vhost, 0, message_id=name)
+            time.sleep(0.2)
+    print(f"{name}: flowing after {time.monotonic() - started:.1f} s")
+
+
+def await_problem(db, words):
+    return await_until(lambda: words in (db.status()["scheduler_problem"] or ""), 15,
+                       lambda: f"status tells of \"{words}\": {db.status()['scheduler_problem']}")
+
+
+def test_the_control_queue_is_deleted(db, queue, cluster):
+    """And once more while the first time is still being shown."""
+    mark = cluster.log_mark()
+    for name in ("deleted", "deleted again"):
+        db.vhost.delete(ladder.DUE)
+        await_problem(db, "cancelled the consumer")
+        await_flowing(db, queue, name)
+    await_consuming(db)
+    assert "cancelled the consumer" in cluster.log_since(mark)
+    assert "cancelled the consumer" in db.status()["scheduler_problem"]  # still told when it is over
+
+
+def test_a_rung_and_the_exchange_are_deleted(db, queue):
+    """A hop finds that out first: it waits until they are there again, and is not lost."""
+    db.vhost.delete("acemq.schedule.1s")
+    message_id = put(db.vhost, 2.2)
+    assert db.vhost.get(queue).properties.message_id == message_id
+    with db.vhost.channel() as channel:
+        channel.exchange_delete(ladder.EXCHANGE)
+    ids = ladder.put_all(db.vhost, [{"seconds": 2.2} for _ in range(20)])
+    found = db.vhost.drain(queue, 20, FLOWS_AGAIN)
+    assert sorted(message.properties.message_id for message in found) == sorted(ids)
+    with db.vhost.channel() as channel:
+        channel.queue_unbind(ladder.DUE, ladder.EXCHANGE, ladder.DUE)
+    await_until(lambda: _is_bound(db), 15, "the binding is back", interval=0.5)
+    assert db.status()["scheduler"] == "consuming"
+
+
+def _is_bound(db):
+    with db.vhost.channel() as channel:
+        channel.confirm_delivery()
+        try:
+            channel.basic_publish(ladder.EXCHANGE, ladder.DUE, b"", mandatory=True)
+            return True
+        except Exception:
+            return False
+
+
+def test_one_bad_exchange_harms_nobody_else(db, queue, cluster):
+    """Many to exchanges that are missing or may not be published to, among many good ones of several exchanges."""
+    with db.vhost.channel() as channel:
+        channel.exchange_declare("inside", "topic", durable=True, internal=True)
+        for i in range(3):
+            channel.exchange_declare(f"good{i}", "topic", durable=True)
+            channel.queue_bind(queue, f"good{i}", "#")
+    messages = []
+    for i in range(240):
+        bad = i % 3 == 0
+        exchange = ("inside" if i % 2 else f"missing{i % 7}") if bad else f"good{i % 4}" if i % 4 != 3 else "orders"
+        messages.append({"exchange": exchange, "message_id": f"{'bad' if bad else 'good'}-{i}"})
+    started = time.monotonic()
+    ladder.put_all(db.vhost, messages)
+    found = [message.properties.message_id for message in db.vhost.drain(queue, 160, 8)]
+    print(f"160 good ones among 80 bad ones: {time.monotonic() - started:.1f} s")
+    assert sorted(found) == sorted(message["message_id"] for message in messages if message["message_id"][0] == "g")
+    await_until(lambda: counters(db) == (80, 160, 0), what=lambda: counters(db))
+    assert db.status()["scheduler"] == "consuming" and db.status()["state"] in ("idle", "relaying")
+
+
+def test_an_exchange_that_goes_while_it_is_trusted(db, queue):
+    """The main channel dies with others on it: they are sent again, and only the bad one goes around."""
+    other = db.vhost.declare("other", exchange="others", binding="#")
+    ladder.put_all(db.vhost, [{"exchange": "orders"}, {"exchange": "others"}])
+    db.vhost.drain(queue, 1), db.vhost.drain(other, 1)
+    with db.vhost.channel() as channel:
+        channel.exchange_delete("others")
+    ids = ladder.put_all(db.vhost, [{"exchange": "others" if i == 5 else "orders", "message_id": f"m{i}"}
+                                    for i in range(30)])
+    with db.vhost.collect(queue) as collector:
+        await_until(lambda: set(collector.ids) == set(ids) - {"m5"}, 10, lambda: sorted(collector.ids))
+    await_until(lambda: counters(db) == (1, 2 + 29, 0), what=lambda: counters(db))
+
+
+def test_the_broker_restarts(db, queue, broker):
+    """Messages on the rungs and in the control queue survive and arrive."""
+    ids = ladder.put_all(db.vhost, [{"seconds": 2} for _ in range(200)], "acemq.schedule.10s")
+    broker.stop_app()
+    await_until(lambda: db.status()["scheduler"] == "disconnected", 15, lambda: db.status())
+    broker.start_app()
+    await_flowing(db, queue, "after the restart")
+    assert db.status()["scheduler"] == "consuming"
+    with db.vhost.collect(queue) as collector:
+        # Dead-lettering itself is at most once (docs/protocol.md, section 8), but nothing expired meanwhile.
+        await_until(lambda: set(ids) <= set(collector.ids), 20, lambda: f"{len(set(collector.ids))} of 200")
+
+
+def test_connections_cut_between_publish_and_ack(db, queue, broker, long_run):
+    """The broker delivers again what was not settled: copies have the same id, and are no more than that."""
+    silent = db.vhost.declare("silent", exchange="hush", binding="#")
+    cuts = 20 if long_run else 1
+    with broker.suspended_queue(db.vhost, silent):
+        ids = ladder.put_all(db.vhost, [{"exchange": "hush", "message_id": f"cut-{i}"} for i in range(60)])
+        for _ in range(cuts):
+            await_until(lambda: db.vhost.count(ladder.DUE) == 10, 10, "fifty are on the wire")
+            broker.close_connections()
+            await_until(lambda: db.status()["scheduler"] != "consuming", 10, "it has noticed", ignoring=(Exception,))
+            await_consuming(db)
+            # Nobody can be asked whether the fifty have come again but the queue itself.
+            await_until(lambda: db.vhost.count(ladder.DUE) == 10, 10, "fifty are on the wire again")
+    with db.vhost.collect(silent) as collector:
+        await_until(lambda: set(collector.ids) == set(ids), FLOWS_AGAIN, lambda: f"{len(set(collector.ids))} of 60")
+        await_until(lambda: db.vhost.count(ladder.DUE) == 0 and counters(db)[1] == 60, 10, lambda: counters(db))
+        copies = collections.Counter(collector.ids)
+    assert set(copies) == set(ids)
+    assert 0 < sum(copies.values()) - 60 <= 50 * cuts
+    print(f"{sum(copies.values()) - 60} copies after {cuts} cuts")
+
+
+def test_a_target_that_does_not_answer(db, queue, broker, cluster):
+    """Its messages take the prefetch until the confirms have timed out; then they go around and the others go on."""
+    silent = db.vhost.declare("silent", exchange="hush", binding="#")
+    cluster.configure(acemq__confirm_timeout="3s")
+    try:
+        with broker.suspended_queue(db.vhost, silent):
+            ladder.put_all(db.vhost, [{"exchange": "hush", "message_id": f"s{i}"} for i in range(60)])
+            put(db.vhost, message_id="beside")
+            with db.vhost.collect(queue) as collector:
+                collector.wait(1, FLOWS_AGAIN)
+    finally:
+        cluster.configure(acemq__confirm_timeout=None)
+    assert "confirm_timeout" in (db.status()["scheduler_problem"] or "")
+
+
+def test_memory_alarm(db, queue, broker):
+    """What it has in hand waits for the end of the alarm; then all goes on by itself, on the same connection."""
+    db.vhost.declare("slow", x_message_ttl=4000, x_dead_letter_exchange="", x_dead_letter_routing_key=ladder.DUE)
+    ids = ladder.put_all(db.vhost, [{"seconds": 1} for _ in range(100)], "slow")
+    with broker.memory_alarm():
+        await_until(lambda: db.status()["scheduler"] == "blocked", 15, lambda: db.status(), 0.1)
+        assert "blocked" in db.status()["scheduler_problem"]
+    with db.vhost.collect(queue) as collector:
+        await_until(lambda: len(collector.ids) == 100, FLOWS_AGAIN, lambda: f"{len(set(collector.ids))} of 100")
+    assert sorted(collector.ids) == sorted(ids)
+    await_consuming(db)
+    assert counters(db) == (0, 100, 0)
+
+
+def test_longer_than_the_broker_takes(db, queue, broker):
+    """Neither its target nor a rung would take it: it is kept, told of, and goes when the limit is higher."""
+    body = b"b" * 200_000
+    long_one = put(db.vhost, body=body)
+    assert db.vhost.get(queue).properties.message_id == long_one
+    put(db.vhost, 8, "acemq.schedule.1s", body, "kept")
+    broker.set_max_message_size(100_000)
+    broker.close_connections()  # a channel keeps the limit that it began with
+    try:
+        await_problem(db, "cannot be passed on")
+        beside = put(db.vhost, message_id="beside")
+        assert db.vhost.get(queue).properties.message_id == beside
+        assert db.status()["state"] in ("idle", "relaying")
+    finally:
+        broker.set_max_message_size(134217728)
+    assert db.vhost.get(queue, FLOWS_AGAIN).properties.message_id == "kept"
+
+
+def test_fast_stop(broker):
+    """With a broker that does not answer the server stops in ten seconds."""
+    broker.ensure_running()
+    vhost = broker.vhost()
+    with Cluster() as server:
+        settings = {"acemq.url": vhost.url(),
+                    "acemq.password_file": server.secret_file("broker-password", broker.password + "\n")}
+        with server.database("stopping", settings) as database:
+            await_consuming(database)
+            broker.freeze()
+            try:
+                assert server.stop("fast") < 10
+            finally:
+                broker.thaw()
