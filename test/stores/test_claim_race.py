@@ -295,8 +295,12 @@ class Between:
 
 
 def two_owners(sessions, key):
-    """Pairs of a claim and the one that was answered while it held, though nobody had forgotten or confirmed it."""
-    claims = sorted(of_key(sessions, "claims", key), key=lambda claim: claim.recorded)
+    """Pairs of a claim and the next one that was answered while it held, though nobody had forgotten or confirmed it.
+
+    In the order of the answers: a session that was kept from running between
+    taking the time and writing the row has recorded a time that is too early.
+    """
+    claims = sorted(of_key(sessions, "claims", key), key=lambda claim: claim.learned)
     excuses = Between(of_key(sessions, "confirms", key) + of_key(sessions, "forgets", key))
     return [(one, two) for one, two in zip(claims, claims[1:])
             if two.learned < one.expires and not excuses.other_than(None, one.recorded, two.learned)]
