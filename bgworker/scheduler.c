@@ -353,14 +353,14 @@ is_stuck(Scheduler *scheduler)
 }
 
 void
-scheduler_note_trouble(Scheduler *scheduler, const char *format, ...)
+scheduler_note_trouble(Scheduler *scheduler, const char *what, const char *detail)
 {
 	char text[ACEMQ_ERROR_TEXT];
-	va_list args;
 
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
+	if (detail != NULL)
+		snprintf(text, sizeof(text), "%s: %s", what, detail);
+	else
+		strlcpy(text, what, sizeof(text));
 	if (strcmp(text, scheduler->trouble) != 0 || scheduler->now - scheduler->trouble_logged_at >= LOG_AGAIN_MS * 1000)
 	{
 		ereport(LOG, (errmsg("acemq: scheduler: %s", text)));

@@ -121,8 +121,8 @@ struct Scheduler
 /* The connection is gone, or we hang up (no reason: politely). */
 extern void scheduler_lost(Scheduler *scheduler, const char *reason);
 
-/* Shown in acemq.status until all has been well for a while, and logged. */
-extern void scheduler_note_trouble(Scheduler *scheduler, const char *format, ...) pg_attribute_printf(2, 3);
+/* Shown in acemq.status until all has been well for a while, and logged.  `detail` may be NULL. */
+extern void scheduler_note_trouble(Scheduler *scheduler, const char *what, const char *detail);
 
 /* ---- scheduler_ladder.c ---- */
 
@@ -133,7 +133,7 @@ extern bool scheduler_keep_ladder(Scheduler *scheduler);
 extern void scheduler_declare_again(Scheduler *scheduler);
 extern void scheduler_keep_consumer(Scheduler *scheduler);
 /* The consumer is no more; the channel may be. */
-extern void scheduler_consumer_gone(Scheduler *scheduler, const char *why);
+extern void scheduler_consumer_gone(Scheduler *scheduler, const char *why, const char *detail);
 
 /* ---- scheduler_move.c ---- */
 

@@ -197,7 +197,7 @@ look_at_consumers(Scheduler *scheduler, BrokerDenial *denial)
 	    link_inspect_queue(scheduler->link, BROKER_CHANNEL_TOPOLOGY, LADDER_DUE_QUEUE, &consumers, &messages, denial);
 
 	if (answer == BROKER_DONE && consumers == 0 && scheduler->consuming)
-		scheduler_consumer_gone(scheduler, "the control queue has lost its consumer");
+		scheduler_consumer_gone(scheduler, "the control queue has lost its consumer", NULL);
 	return answer;
 }
 
@@ -260,8 +260,7 @@ scheduler_keep_consumer(Scheduler *scheduler)
 			ereport(LOG, (errmsg("acemq: scheduler: consuming queue %s", LADDER_DUE_QUEUE)));
 			break;
 		case BROKER_DENIED:
-			scheduler_consumer_gone(scheduler,
-			                        psprintf("queue %s cannot be consumed: %s", LADDER_DUE_QUEUE, denial.text));
+			scheduler_consumer_gone(scheduler, "queue " LADDER_DUE_QUEUE " cannot be consumed", denial.text);
 			break;
 		case BROKER_REQUEST_BLOCKED:
 		case BROKER_REQUEST_LOST:
@@ -271,7 +270,7 @@ scheduler_keep_consumer(Scheduler *scheduler)
 
 /* At once the first time, then less and less often. */
 void
-scheduler_consumer_gone(Scheduler *scheduler, const char *why)
+scheduler_consumer_gone(Scheduler *scheduler, const char *why, const char *detail)
 {
 	if (scheduler->consuming && scheduler->now - scheduler->consuming_since >= CONSUMED_WELL_MS * INT64CONST(1000))
 		scheduler->consume_failures = 0;
@@ -282,7 +281,7 @@ scheduler_consumer_gone(Scheduler *scheduler, const char *why)
 		scheduler->consume_at +=
 		    backoff_delay_ms(scheduler->consume_failures, CONSUME_RETRY_MS, CONSUME_RETRY_MAX) * 1000;
 	scheduler->consume_failures = Min(scheduler->consume_failures + 1, 30);
-	scheduler_note_trouble(scheduler, "%s", why);
+	scheduler_note_trouble(scheduler, why, detail);
 
 	/* What is missing comes back with the next round, which has to wait for its time too. */
 	scheduler_declare_again(scheduler);

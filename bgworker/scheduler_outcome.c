@@ -85,10 +85,11 @@ take_event(Scheduler *scheduler, const BrokerEvent *event)
 			channel_closed(scheduler, event);
 			break;
 		case BROKER_EVENT_CONSUMER_CANCELLED:
-			scheduler_consumer_gone(scheduler, "the broker has cancelled the consumer of queue " LADDER_DUE_QUEUE);
+			scheduler_consumer_gone(scheduler, "the broker has cancelled the consumer of queue " LADDER_DUE_QUEUE,
+			                        NULL);
 			break;
 		case BROKER_EVENT_BLOCKED:
-			scheduler_note_trouble(scheduler, "the broker has blocked publishing: %s", event->text);
+			scheduler_note_trouble(scheduler, "the broker has blocked publishing", event->text);
 			break;
 		case BROKER_EVENT_UNBLOCKED:
 			ereport(LOG, (errmsg("acemq: scheduler: the broker takes messages again")));
@@ -150,7 +151,7 @@ returned(Scheduler *scheduler, Move *move, const BrokerEvent *event)
 		return;
 	if (hop)
 	{
-		scheduler_note_trouble(scheduler, "a rung of the ladder was missing: %s", event->text);
+		scheduler_note_trouble(scheduler, "a rung of the ladder was missing", event->text);
 		hop_in_a_second(scheduler, move);
 	}
 	else
@@ -192,7 +193,7 @@ closed_alone(Scheduler *scheduler, Move *move)
 	else if (move->hop && scheduler->closed_code == REPLY_NOT_FOUND)
 	{
 		scheduler->ladder_trusted = false;
-		scheduler_note_trouble(scheduler, "the exchange of the ladder was missing: %s", scheduler->closed_text);
+		scheduler_note_trouble(scheduler, "the exchange of the ladder was missing", scheduler->closed_text);
 		hop_in_a_second(scheduler, move);
 	}
 	else if (move->hop)
@@ -219,7 +220,7 @@ later(Scheduler *scheduler, Move *move, const char *why)
 {
 	move->failures = Min(move->failures + 1, 30);
 	move->not_before = scheduler->now + backoff_delay_ms(move->failures, LATER_FIRST_MS, LATER_MAX_MS) * 1000;
-	scheduler_note_trouble(scheduler, "a message cannot be passed on and is tried again: %s", why);
+	scheduler_note_trouble(scheduler, "a message cannot be passed on and is tried again", why);
 }
 
 /* ---- channels ---- */
@@ -257,7 +258,7 @@ consumer_channel_closed(Scheduler *scheduler, const BrokerEvent *event)
 		if (move->state != MOVE_ON_WIRE)
 			scheduler_forget_move(scheduler, move);
 	}
-	scheduler_consumer_gone(scheduler, psprintf("the broker has closed the consumer's channel: %s", event->text));
+	scheduler_consumer_gone(scheduler, "the broker has closed the consumer's channel", event->text);
 }
 
 /*
