@@ -109,6 +109,19 @@ store_scan_ids(int64 from, int64 upto, int limit, StoreReader reader, void *arg)
 }
 
 StoreScan
+store_scan_undated(int64 from, int64 upto, int limit, StoreReader reader, void *arg)
+{
+	static DbStatement statement = {ROW_SELECT " AND not_before IS NULL AND id OPERATOR(pg_catalog.>=) $1"
+	                                           " AND id OPERATOR(pg_catalog.<=) $2 ORDER BY id LIMIT $3",
+	                                3,
+	                                {INT8OID, INT8OID, INT8OID}};
+	Datum values[] = {Int64GetDatum(from), Int64GetDatum(upto), Int64GetDatum(limit)};
+
+	db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
+	return offer_rows(limit, reader, arg);
+}
+
+StoreScan
 store_scan_key(const char *ordering_key, int64 from, int64 upto, int limit, StoreReader reader, void *arg)
 {
 	static DbStatement statement = {

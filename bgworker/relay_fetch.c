@@ -127,6 +127,23 @@ relay_fetch(Relay *relay)
 
 /* ---- sources ---- */
 
+/*
+ * A long stretch of ids may be full of rows that wait for next year.  They are
+ * left to the index on their due times, so that after a start, and in a sweep, no
+ * message has to wait until all of them have been read.
+ */
+static StoreScan
+scan_stretch(int64 from, int64 upto, int limit, FetchState *state)
+{
+	Relay *relay = state->relay;
+	StoreScan scan = store_scan_undated(from, upto, limit, admit_row, state);
+	TimestampTz first = store_next_due(PG_INT64_MIN + 1);
+
+	if (first != 0 && (relay->next_due == 0 || first < relay->next_due))
+		relay->next_due = first;
+	return scan;
+}
+
 static void
 fetch_ranges(FetchState *state)
 {
@@ -145,7 +162,10 @@ fetch_ranges(FetchState *state)
 			relay->nranges--;
 			continue;
 		}
-		scan = store_scan_ids(range->lo, step, RELAY_ROWS_PER_SCAN, admit_row, state);
+		if (upto > step)
+			scan = scan_stretch(range->lo, step, RELAY_ROWS_PER_SCAN, state);
+		else
+			scan = store_scan_ids(range->lo, step, RELAY_ROWS_PER_SCAN, admit_row, state);
 		if (!scan.complete)
 		{
 			range->lo = Max((int64) range->lo, scan.last_id + 1);
@@ -262,7 +282,10 @@ fetch_forward(FetchState *state)
 		upto = relay->next_id + RELAY_ID_STEP - 1;
 	state->source = SOURCE_FORWARD;
 	state->offered = state->kept = 0;
-	scan = store_scan_ids(relay->next_id, upto, relay->rows_per_scan, admit_row, state);
+	if (upto == PG_INT64_MAX)
+		scan = store_scan_ids(relay->next_id, upto, relay->rows_per_scan, admit_row, state);
+	else
+		scan = scan_stretch(relay->next_id, upto, relay->rows_per_scan, state);
 	if (scan.last_id >= relay->next_id)
 		relay->next_id = scan.last_id + 1;
 	relay->caught_up = scan.complete && upto == PG_INT64_MAX;
