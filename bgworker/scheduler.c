@@ -162,6 +162,7 @@ scheduler_lost(Scheduler *scheduler, const char *reason)
 	/* The deliveries are memory of the connection. */
 	dlist_init(&scheduler->moves);
 	scheduler->nmoves = scheduler->nwhole = scheduler->nover = scheduler->nwire = 0;
+	scheduler->held = 0;
 	memset(scheduler->probes, 0, sizeof(scheduler->probes));
 	scheduler->socket_full = false;
 	scheduler->more = false;
@@ -269,7 +270,7 @@ scheduler_next_deadline(Scheduler *scheduler)
 	earliest(&deadline, scheduler->declare_at);
 	if (!scheduler->consuming && scheduler->ladder_seen)
 		earliest(&deadline, scheduler->consume_at);
-	if (scheduler->nover > 0 && scheduler->nwhole == 0)
+	if (scheduler_may_requeue(scheduler))
 		earliest(&deadline, scheduler->requeue_at);
 	dlist_foreach (iter, &scheduler->moves)
 	{

@@ -23,8 +23,14 @@
 #define SCHEDULER_PREFETCH 50
 #define SCHEDULER_TAG      "acemq-scheduler"
 
-/* Memory of deliveries that are not settled. */
-#define SCHEDULER_BUDGET ((Size) 16 * 1024 * 1024)
+/*
+ * Memory of deliveries that are not settled; more where acemq.max_body_size
+ * needs it, so that the longest one fits beside what else is allowed to be
+ * there when it is asked for again.
+ */
+#define SCHEDULER_BUDGET     ((Size) 16 * 1024 * 1024)
+#define SCHEDULER_BESIDE_MAX ((Size) 4 * 1024 * 1024)
+#define SCHEDULER_REST       ((Size) 1024 * 1024)
 
 /*
  * Each consumer that was cancelled may leave as many unsettled as it was given;
@@ -77,6 +83,7 @@ struct Scheduler
 	int nmoves;
 	int nwhole; /* with their bodies */
 	int nover;
+	Size held; /* memory of those with their bodies */
 	int nwire;
 	Move *probes[SCHEDULER_PROBES];
 	int closed_code; /* of the channel close that is being reported */
@@ -141,6 +148,7 @@ extern void scheduler_take_delivery(Scheduler *scheduler, BrokerDelivery *delive
 extern void scheduler_publish(Scheduler *scheduler);
 /* Back into the queue what was over the budget, one at a time. */
 extern void scheduler_requeue(Scheduler *scheduler);
+extern bool scheduler_may_requeue(Scheduler *scheduler);
 /* It has got where it was to go: tell the broker that it is done. */
 extern void scheduler_settle(Scheduler *scheduler, Move *move);
 /* It is none of ours any more: forget it without a word to the broker. */

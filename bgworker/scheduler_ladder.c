@@ -251,7 +251,7 @@ scheduler_keep_consumer(Scheduler *scheduler)
 	consumer.tag = SCHEDULER_TAG;
 	consumer.prefetch = SCHEDULER_PREFETCH;
 	consumer.max_body = scheduler->max_body;
-	consumer.body_budget = SCHEDULER_BUDGET;
+	consumer.body_budget = Max(SCHEDULER_BUDGET, scheduler->max_body + SCHEDULER_BESIDE_MAX);
 	switch (link_consume(scheduler->link, BROKER_CHANNEL_CONSUME, &consumer, &denial))
 	{
 		case BROKER_DONE:

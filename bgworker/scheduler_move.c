@@ -63,6 +63,7 @@ scheduler_take_delivery(Scheduler *scheduler, BrokerDelivery *delivery)
 		return;
 	}
 	scheduler->nwhole++;
+	scheduler->held += delivery->memory;
 
 	if (delivery->state == BROKER_DELIVERY_TOO_LONG)
 		problem = "its body is longer than acemq.max_body_size";
@@ -94,7 +95,10 @@ scheduler_forget_move(Scheduler *scheduler, Move *move)
 	if (move->state == MOVE_OVER_BUDGET)
 		scheduler->nover--;
 	else
+	{
 		scheduler->nwhole--;
+		scheduler->held -= move->delivery->memory;
+	}
 	broker_delivery_free(link_conn(scheduler->link), move->delivery);
 }
 
@@ -131,6 +135,12 @@ log_malformed(Scheduler *scheduler, const char *reason)
 	scheduler->malformed_logged_at = scheduler->now;
 }
 
+bool
+scheduler_may_requeue(Scheduler *scheduler)
+{
+	return scheduler->nover > 0 && (scheduler->nwhole == 0 || scheduler->held <= SCHEDULER_REST);
+}
+
 /*
  * What goes back comes again at once.  One at a time, and only with room for
  * it, so that it is not thrown to and fro.
@@ -140,7 +150,7 @@ scheduler_requeue(Scheduler *scheduler)
 {
 	dlist_mutable_iter iter;
 
-	if (scheduler->nover == 0 || scheduler->nwhole > 0 || scheduler->now < scheduler->requeue_at)
+	if (!scheduler_may_requeue(scheduler) || scheduler->now < scheduler->requeue_at)
 		return;
 	dlist_foreach_modify (iter, &scheduler->moves)
 	{

@@ -4,6 +4,7 @@ import collections
 import contextlib
 import time
 
+import pika.exceptions
 import pytest
 
 import ladder
@@ -50,7 +51,7 @@ def test_the_control_queue_is_deleted(db, queue, cluster):
     assert "cancelled the consumer" in db.status()["scheduler_problem"]  # still told when it is over
 
 
-def test_a_rung_and_the_exchange_are_deleted(db, queue):
+def test_a_rung_and_the_exchange_are_deleted(db, queue, long_run):
     """A hop finds that out first: it waits until they are there again, and is not lost."""
     db.vhost.delete("acemq.schedule.1s")
     message_id = put(db.vhost, 2.2)
@@ -60,19 +61,21 @@ def test_a_rung_and_the_exchange_are_deleted(db, queue):
     ids = ladder.put_all(db.vhost, [{"seconds": 2.2} for _ in range(20)])
     found = db.vhost.drain(queue, 20, FLOWS_AGAIN)
     assert sorted(message.properties.message_id for message in found) == sorted(ids)
-    with db.vhost.channel() as channel:
-        channel.queue_unbind(ladder.DUE, ladder.EXCHANGE, ladder.DUE)
-    await_until(lambda: _is_bound(db), 15, "the binding is back", interval=0.5)
     assert db.status()["scheduler"] == "consuming"
+    if long_run:
+        # Nobody is told that a binding is gone: it comes back with the next round.
+        with db.vhost.channel() as channel:
+            channel.queue_unbind(ladder.DUE, ladder.EXCHANGE, ladder.DUE)
+        await_until(lambda: is_bound(db), 15, "the binding is back", interval=0.5)
 
 
-def _is_bound(db):
+def is_bound(db):
     with db.vhost.channel() as channel:
         channel.confirm_delivery()
         try:
             channel.basic_publish(ladder.EXCHANGE, ladder.DUE, b"", mandatory=True)
             return True
-        except Exception:
+        except pika.exceptions.UnroutableError:
             return False
 
 
@@ -132,8 +135,9 @@ def test_connections_cut_between_publish_and_ack(db, queue, broker, long_run):
         ids = ladder.put_all(db.vhost, [{"exchange": "hush", "message_id": f"cut-{i}"} for i in range(60)])
         for _ in range(cuts):
             await_until(lambda: db.vhost.count(ladder.DUE) == 10, 10, "fifty are on the wire")
+            since = db.status()["scheduler_since"]
             broker.close_connections()
-            await_until(lambda: db.status()["scheduler"] != "consuming", 10, "it has noticed", ignoring=(Exception,))
+            await_until(lambda: db.status()["scheduler_since"] != since, 10, "it has noticed")
             await_consuming(db)
             # Nobody can be asked whether the fifty have come again but the queue itself.
             await_until(lambda: db.vhost.count(ladder.DUE) == 10, 10, "fifty are on the wire again")
