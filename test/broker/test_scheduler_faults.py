@@ -114,23 +114,33 @@ def test_an_exchange_that_goes_while_it_is_trusted(db, queue):
     await_until(lambda: counters(db) == (1, 2 + 29, 0), what=lambda: counters(db))
 
 
-def test_the_broker_restarts(db, queue, broker):
-    """Messages on the rungs and in the control queue survive and arrive."""
-    ids = ladder.put_all(db.vhost, [{"seconds": 2} for _ in range(200)], "acemq.schedule.10s")
-    broker.stop_app()
-    await_until(lambda: db.status()["scheduler"] == "disconnected", 15, lambda: db.status())
-    broker.start_app()
-    await_flowing(db, queue, "after the restart")
-    assert db.status()["scheduler"] == "consuming"
+def test_the_broker_restarts(db, queue, broker, cluster):
+    """What was in the control queue arrives, and what is put there afterwards."""
+    cluster.configure(acemq__scheduler="off")
+    try:
+        await_until(lambda: db.status()["scheduler"] == "off", what="nobody consumes")
+        ids = ladder.put_all(db.vhost, [{} for _ in range(200)])
+    finally:
+        cluster.configure(acemq__scheduler=None)
+        broker.stop_app()
+        try:
+            await_until(lambda: db.status()["scheduler"] == "disconnected", 15, lambda: db.status())
+        finally:
+            broker.start_app()
+    await_consuming(db)
+    put(db.vhost, message_id="after the restart")
     with db.vhost.collect(queue) as collector:
-        # Dead-lettering itself is at most once (docs/protocol.md, section 8), but nothing expired meanwhile.
-        await_until(lambda: set(ids) <= set(collector.ids), 20, lambda: f"{len(set(collector.ids))} of 200")
+        await_until(lambda: set(collector.ids) == {*ids, "after the restart"}, FLOWS_AGAIN,
+                    lambda: f"{len(set(collector.ids))} of 201")
 
 
 def test_connections_cut_between_publish_and_ack(db, queue, broker, long_run):
     """The broker delivers again what was not settled: copies have the same id, and are no more than that."""
     silent = db.vhost.declare("silent", exchange="hush", binding="#")
     cuts = 20 if long_run else 1
+    put(db.vhost, exchange="hush")  # from now on its messages share a channel
+    db.vhost.drain(silent, 1)
+    await_until(lambda: counters(db)[1] == 1, what=lambda: counters(db))
     with broker.suspended_queue(db.vhost, silent):
         ids = ladder.put_all(db.vhost, [{"exchange": "hush", "message_id": f"cut-{i}"} for i in range(60)])
         for _ in range(cuts):
@@ -143,10 +153,10 @@ def test_connections_cut_between_publish_and_ack(db, queue, broker, long_run):
             await_until(lambda: db.vhost.count(ladder.DUE) == 10, 10, "fifty are on the wire again")
     with db.vhost.collect(silent) as collector:
         await_until(lambda: set(collector.ids) == set(ids), FLOWS_AGAIN, lambda: f"{len(set(collector.ids))} of 60")
-        await_until(lambda: db.vhost.count(ladder.DUE) == 0 and counters(db)[1] == 60, 10, lambda: counters(db))
+        await_until(lambda: db.vhost.count(ladder.DUE) == 0 and counters(db)[1] >= 61, 10, lambda: counters(db))
         copies = collections.Counter(collector.ids)
     assert set(copies) == set(ids)
-    assert 0 < sum(copies.values()) - 60 <= 50 * cuts
+    assert 25 < sum(copies.values()) - 60 <= 50 * cuts
     print(f"{sum(copies.values()) - 60} copies after {cuts} cuts")
 
 
@@ -165,28 +175,33 @@ def test_a_target_that_does_not_answer(db, queue, broker, cluster):
     assert "confirm_timeout" in (db.status()["scheduler_problem"] or "")
 
 
-def test_memory_alarm(db, queue, broker):
-    """What it has in hand waits for the end of the alarm; then all goes on by itself, on the same connection."""
-    db.vhost.declare("slow", x_message_ttl=4000, x_dead_letter_exchange="", x_dead_letter_routing_key=ladder.DUE)
-    ids = ladder.put_all(db.vhost, [{"seconds": 1} for _ in range(100)], "slow")
-    with broker.memory_alarm():
-        await_until(lambda: db.status()["scheduler"] == "blocked", 15, lambda: db.status(), 0.1)
-        assert "blocked" in db.status()["scheduler_problem"]
+def test_memory_alarm(db, queue, broker, cluster):
+    """What it has in hand waits for the end of the alarm; then all goes on by itself."""
+    cluster.configure(acemq__scheduler="off")
+    try:
+        await_until(lambda: db.status()["scheduler"] == "off", what="nobody consumes")
+        ids = ladder.put_all(db.vhost, [{} for _ in range(100)])
+        with broker.memory_alarm():
+            cluster.configure(acemq__scheduler=None)
+            await_until(lambda: db.status()["scheduler"] == "blocked", FLOWS_AGAIN, lambda: db.status())
+            assert "blocked" in db.status()["scheduler_problem"]
+    finally:
+        cluster.configure(acemq__scheduler=None)
     with db.vhost.collect(queue) as collector:
-        await_until(lambda: len(collector.ids) == 100, FLOWS_AGAIN, lambda: f"{len(set(collector.ids))} of 100")
-    assert sorted(collector.ids) == sorted(ids)
+        await_until(lambda: set(collector.ids) == set(ids), FLOWS_AGAIN, lambda: f"{len(set(collector.ids))} of 100")
     await_consuming(db)
-    assert counters(db) == (0, 100, 0)
+    assert "blocked" in db.status()["scheduler_problem"]  # still told when it is over
 
 
-def test_longer_than_the_broker_takes(db, queue, broker):
+def test_longer_than_the_broker_takes(db, queue, broker, cluster):
     """Neither its target nor a rung would take it: it is kept, told of, and goes when the limit is higher."""
-    body = b"b" * 200_000
-    long_one = put(db.vhost, body=body)
-    assert db.vhost.get(queue).properties.message_id == long_one
-    put(db.vhost, 8, "acemq.schedule.1s", body, "kept")
-    broker.set_max_message_size(100_000)
-    broker.close_connections()  # a channel keeps the limit that it began with
+    cluster.configure(acemq__scheduler="off")
+    try:
+        await_until(lambda: db.status()["scheduler"] == "off", what="nobody consumes")
+        put(db.vhost, body=b"b" * 200_000, message_id="kept")
+        broker.set_max_message_size(100_000)
+    finally:
+        cluster.configure(acemq__scheduler=None)
     try:
         await_problem(db, "cannot be passed on")
         beside = put(db.vhost, message_id="beside")
@@ -194,7 +209,8 @@ def test_longer_than_the_broker_takes(db, queue, broker):
         assert db.status()["state"] in ("idle", "relaying")
     finally:
         broker.set_max_message_size(134217728)
-    assert db.vhost.get(queue, FLOWS_AGAIN).properties.message_id == "kept"
+    assert db.vhost.get(queue, 2 * FLOWS_AGAIN).properties.message_id == "kept"
+    await_until(lambda: counters(db) == (0, 2, 0), what=lambda: counters(db))
 
 
 def test_fast_stop(broker):
