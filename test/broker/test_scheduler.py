@@ -231,7 +231,8 @@ def test_malformed_messages(db, queue, broker, cluster):
     with db.vhost.channel() as channel:  # no headers at all
         channel.basic_publish("", ladder.DUE, b"x")
     put(db.vhost, message_id="good")
-    assert db.vhost.get(queue).properties.message_id == "good"
+    # A client library that limits nesting itself loses the connection over such a message, twice.
+    assert db.vhost.get(queue, timeout=90).properties.message_id == "good"
     await_until(lambda: counters(db) == (0, 1, len(zoo) + 1), what=lambda: counters(db))
     assert db.vhost.count(ladder.DUE) == 0 and db.vhost.count(queue) == 0
     assert cluster.log_since(mark).count("malformed") == 1
