@@ -3,7 +3,7 @@
  * idempotency_purge.c
  *		Remove expired rows of acemq.idempotency, a batch at a time.
  *
- * May depend on: db.h, src/compat.h.
+ * May depend on: db.h, src/compat.h, src/store_table.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,6 +30,7 @@
 
 #include "compat.h"
 #include "db.h"
+#include "store_table.h"
 
 typedef struct PurgeTurn
 {
@@ -65,6 +66,18 @@ anything_expired(Oid table, Oid expiry, const PurgeTurn *turn)
 	return found;
 }
 
+/* Whoever calls a function of the store is told what is wrong with it. */
+static bool
+is_ours(Oid table)
+{
+	Relation rel = try_table_open(table, NoLock);
+	bool ours = rel != NULL && store_table_is_ours(rel, &store_idempotency);
+
+	if (rel != NULL)
+		table_close(rel, NoLock);
+	return ours;
+}
+
 /* It may be another index of that name by now, or one that is not finished. */
 static bool
 is_expiry_index(Oid table, Oid expiry)
@@ -89,8 +102,8 @@ static void
 delete_batch(PurgeTurn *turn)
 {
 	static DbStatement statement = {
-	    "WITH gone AS (DELETE FROM acemq.idempotency WHERE ctid OPERATOR(pg_catalog.=) ANY (ARRAY("
-	    "SELECT ctid FROM acemq.idempotency WHERE expires_at OPERATOR(pg_catalog.>=) $1"
+	    "WITH gone AS (DELETE FROM ONLY acemq.idempotency WHERE ctid OPERATOR(pg_catalog.=) ANY (ARRAY("
+	    "SELECT ctid FROM ONLY acemq.idempotency WHERE expires_at OPERATOR(pg_catalog.>=) $1"
 	    " AND expires_at OPERATOR(pg_catalog.<=) $2 ORDER BY expires_at LIMIT $3 FOR UPDATE SKIP LOCKED))"
 	    " RETURNING expires_at) SELECT pg_catalog.count(*), pg_catalog.max(expires_at) FROM gone",
 	    3,
@@ -173,7 +186,7 @@ purge(void *arg)
 	if (!OidIsValid(table) || !ConditionalLockRelationOid(table, RowExclusiveLock))
 		return;
 	expiry = get_relname_relid("idempotency_expiry", schema);
-	if (get_rel_relkind(table) != RELKIND_RELATION)
+	if (!is_ours(table))
 		return;
 	if (is_expiry_index(table, expiry) && !anything_expired(table, expiry, turn))
 		return;

@@ -2,12 +2,13 @@
  * claim_check_store.c
  *		The table of payloads that are checked in.
  *
- * May depend on: as_owner.h, saved_plan.h.
+ * May depend on: as_owner.h, saved_plan.h, store_table.h.
  */
 #include "claim_check_store.h"
 
 #include "as_owner.h"
 #include "saved_plan.h"
+#include "store_table.h"
 
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
@@ -29,6 +30,7 @@ claim_check_store_put(const char *key, Datum payload)
 	Datum values[] = {CStringGetTextDatum(key), payload};
 	AsOwner save;
 
+	store_table_check(&store_claim_check);
 	as_owner_begin(&save);
 	SPI_connect();
 	saved_plan_run(&insert_payload, values, NULL);
@@ -53,6 +55,7 @@ claim_check_store_get(text *key)
 	bytea *payload = NULL;
 	AsOwner save;
 
+	store_table_check(&store_claim_check);
 	as_owner_begin(&save);
 	SPI_connect();
 	saved_plan_run_fresh(&find_payload, values, NULL, true);
@@ -77,6 +80,7 @@ claim_check_store_delete(text *key)
 	AsOwner save;
 	bool deleted;
 
+	store_table_check(&store_claim_check);
 	as_owner_begin(&save);
 	SPI_connect();
 	saved_plan_run_fresh(&delete_payload, values, NULL, false);

@@ -65,7 +65,13 @@ idempotency_owner_arg(FunctionCallInfo fcinfo, int n)
 	text *owner;
 
 	if (PG_ARGISNULL(n))
-		return cstring_to_text(session_owner());
+	{
+		const char *name = session_owner();
+
+		/* Nobody has verified the bytes of a setting: it may come from a file, or from a database of another encoding. */
+		(void) pg_verify_mbstr(GetDatabaseEncoding(), name, strlen(name), false);
+		return cstring_to_text(name);
+	}
 
 	owner = PG_GETARG_TEXT_PP(n);
 	refuse_empty(owner, "owner");

@@ -3,7 +3,7 @@
  *		What becomes of a claim: acemq.idempotency_confirm(), _forget() and
  *		_confirmed().
  *
- * May depend on: idempotency_args.h, idempotency_table.h, idempotency_write.h, as_owner.h, saved_plan.h.
+ * May depend on: idempotency_args.h, idempotency_table.h, idempotency_write.h, as_owner.h, saved_plan.h, store_table.h.
  */
 #include "idempotency_args.h"
 #include "idempotency_table.h"
@@ -11,6 +11,7 @@
 
 #include "as_owner.h"
 #include "saved_plan.h"
+#include "store_table.h"
 
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
@@ -94,6 +95,7 @@ acemq_idempotency_forget(PG_FUNCTION_ARGS)
 	bool forgotten;
 
 	PreventCommandIfReadOnly("acemq.idempotency_forget()");
+	store_table_check(&store_idempotency);
 	as_owner_begin(&save);
 	SPI_connect();
 	(void) saved_plan_run_fresh(&forget_plan, values, NULL, false);

@@ -5,10 +5,11 @@
  * The worker does the same in the background, with a statement of its own
  * (bgworker/idempotency_purge.c).
  *
- * May depend on: as_owner.h, saved_plan.h.
+ * May depend on: as_owner.h, saved_plan.h, store_table.h.
  */
 #include "as_owner.h"
 #include "saved_plan.h"
+#include "store_table.h"
 
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
@@ -23,7 +24,8 @@ PG_FUNCTION_INFO_V1(acemq_idempotency_purge);
  * gone.  What somebody is taking over, or looking at FOR UPDATE, is passed over.
  */
 static SavedPlan purge_plan = {
-    "WITH gone AS (DELETE FROM acemq.idempotency WHERE ctid = ANY (ARRAY(SELECT ctid FROM acemq.idempotency "
+    "WITH gone AS (DELETE FROM ONLY acemq.idempotency WHERE ctid = ANY (ARRAY("
+    "SELECT ctid FROM ONLY acemq.idempotency "
     "WHERE expires_at >= $1 AND expires_at <= $2 ORDER BY expires_at LIMIT 1000 FOR UPDATE SKIP LOCKED)) "
     "RETURNING expires_at) SELECT count(*), max(expires_at) FROM gone",
     2,
@@ -68,6 +70,7 @@ acemq_idempotency_purge(PG_FUNCTION_ARGS)
 	int64 purged;
 
 	PreventCommandIfReadOnly("acemq.idempotency_purge()");
+	store_table_check(&store_idempotency);
 	as_owner_begin(&save);
 	plan_for_the_index();
 	SPI_connect();

@@ -13,85 +13,38 @@
  * version nor the new one.  Hence LOOK_NOTHING means no more than that an insert
  * is worth trying; the unique index has the last word.
  *
- * May depend on: compat.h.
+ * May depend on: store_table.h, compat.h.
  *
  *-------------------------------------------------------------------------
  */
 #include "idempotency_table.h"
 
 #include "compat.h"
+#include "store_table.h"
 
 #include "access/genam.h"
 #include "access/relscan.h"
 #include "access/table.h"
 #include "access/tableam.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_am.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_type.h"
 #include "utils/fmgroids.h"
-#include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 
-static const Oid column_types[IDEMPOTENCY_COLUMNS] = {
-    [IDEMPOTENCY_KEY] = VARCHAROID,
-    [IDEMPOTENCY_STATE] = VARCHAROID,
-    [IDEMPOTENCY_CLAIMED_BY] = VARCHAROID,
-    [IDEMPOTENCY_RECORDED_AT] = TIMESTAMPTZOID,
-    [IDEMPOTENCY_EXPIRES_AT] = TIMESTAMPTZOID,
-};
-
-/* We read rows by the position of their columns. */
-static bool
-columns_are_ours(Relation rel)
-{
-	TupleDesc desc = RelationGetDescr(rel);
-
-	if (desc->natts < IDEMPOTENCY_COLUMNS)
-		return false;
-	for (int i = 0; i < IDEMPOTENCY_COLUMNS; i++)
-	{
-		Form_pg_attribute attribute = TupleDescAttr(desc, i);
-
-		if (attribute->attisdropped || attribute->atttypid != column_types[i] ||
-		    attribute->attnotnull != (i != IDEMPOTENCY_CLAIMED_BY))
-			return false;
-	}
-	return true;
-}
-
-static bool
-index_is_of_key(Relation index)
+bool
+idempotency_index_is_of_key(Relation index)
 {
 	return index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indnkeyatts == 1 &&
 	       index->rd_index->indkey.values[0] == IDEMPOTENCY_KEY + 1;
 }
 
-static void
-refuse_table(void)
-{
-	ereport(ERROR,
-	        (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("table \"acemq.idempotency\" has been changed"),
-	         errhint("Give its columns, its primary key and its storage back the form in which the extension created "
-	                 "them.")));
-}
-
 void
 idempotency_open(IdempotencyTable *table, LOCKMODE lockmode)
 {
-	Oid schema = get_namespace_oid(ACEMQ_SCHEMA, true);
-	Oid relid = OidIsValid(schema) ? get_relname_relid("idempotency", schema) : InvalidOid;
-
-	table->rel = OidIsValid(relid) ? try_table_open(relid, lockmode) : NULL;
-	if (table->rel == NULL)
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("table \"acemq.idempotency\" does not exist"),
-		                errhint("Create the extension in this database: CREATE EXTENSION %s.", ACEMQ_EXTENSION)));
-
+	table->rel = store_table_open(&store_idempotency, lockmode);
 	table->lockmode = lockmode;
 	table->primary_key = compat_primary_key(table->rel);
-	if (table->rel->rd_rel->relkind != RELKIND_RELATION || table->rel->rd_rel->relam != HEAP_TABLE_AM_OID ||
-	    !OidIsValid(table->primary_key) || !columns_are_ours(table->rel))
-		refuse_table();
+	if (!OidIsValid(table->primary_key))
+		store_table_refuse(&store_idempotency);
 	table->row = table_slot_create(table->rel, NULL);
 }
 
@@ -153,8 +106,8 @@ begin_scan(KeyScan *by_key, IdempotencyTable *table, text *key, Snapshot snapsho
 	ScanKeyData condition;
 
 	by_key->index = index_open(table->primary_key, table->lockmode);
-	if (!index_is_of_key(by_key->index))
-		refuse_table();
+	if (!idempotency_index_is_of_key(by_key->index))
+		store_table_refuse(&store_idempotency);
 	ScanKeyInit(&condition, 1, BTEqualStrategyNumber, F_TEXTEQ, PointerGetDatum(key));
 	condition.sk_collation = by_key->index->rd_indcollation[0];
 	by_key->scan = compat_index_beginscan(table->rel, by_key->index, snapshot, 1);

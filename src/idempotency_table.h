@@ -70,6 +70,9 @@ extern IdempotencyLook idempotency_look(IdempotencyTable *table, text *key, Time
 /* Of the row that is visible to an ordinary snapshot taken now: is it confirmed and not expired? */
 extern bool idempotency_is_confirmed(IdempotencyTable *table, text *key, TimestampTz now);
 
+/* A unique index of it on the key alone?  REINDEX CONCURRENTLY makes a second one for a while. */
+extern bool idempotency_index_is_of_key(Relation index);
+
 /* Columns of table->row. */
 extern bool idempotency_row_is_claim_of(IdempotencyTable *table, const text *owner);
 

@@ -165,7 +165,6 @@ static void
 fill_new_row(RowWriter *writer, const text *key, const IdempotencyRow *row)
 {
 	TupleTableSlot *slot = writer->slot;
-	TupleConstr *constraints = RelationGetDescr(writer->rel)->constr;
 
 	ExecClearTuple(slot);
 	set_value(writer, IDEMPOTENCY_KEY, PointerGetDatum(key));
@@ -174,8 +173,25 @@ fill_new_row(RowWriter *writer, const text *key, const IdempotencyRow *row)
 		set_default(writer, i);
 	ExecStoreVirtualTuple(slot);
 	slot->tts_tableOid = RelationGetRelid(writer->rel);
-	if (constraints != NULL && constraints->has_generated_stored)
-		ExecComputeStoredGenerated(writer->target, writer->estate, slot, CMD_INSERT);
+}
+
+/*
+ * The primary key, and the twin that REINDEX CONCURRENTLY builds beside it.
+ * Any other unique index is the owner's own: what it forbids is an error.
+ */
+static List *
+arbiter_indexes(RowWriter *writer)
+{
+	List *arbiters = NIL;
+
+	for (int i = 0; i < writer->target->ri_NumIndices; i++)
+	{
+		Relation index = writer->target->ri_IndexRelationDescs[i];
+
+		if (index->rd_index->indisunique && idempotency_index_is_of_key(index))
+			arbiters = lappend_oid(arbiters, RelationGetRelid(index));
+	}
+	return arbiters;
 }
 
 /*
@@ -184,7 +200,7 @@ fill_new_row(RowWriter *writer, const text *key, const IdempotencyRow *row)
  * complete waits for the lock and not for our transaction.
  */
 static bool
-insert_speculatively(RowWriter *writer, Oid primary_key, List **recheck)
+insert_speculatively(RowWriter *writer, List **recheck)
 {
 	TransactionId xid = GetCurrentTransactionId();
 	uint32 token = SpeculativeInsertionLockAcquire(xid);
@@ -192,24 +208,27 @@ insert_speculatively(RowWriter *writer, Oid primary_key, List **recheck)
 
 	table_tuple_insert_speculative(writer->rel, writer->slot, writer->estate->es_output_cid, 0, NULL, token);
 	*recheck = compat_insert_index_tuples(writer->target, writer->slot, writer->estate, false, true, &conflict,
-	                                      list_make1_oid(primary_key), COMPAT_UPDATE_ALL_INDEXES);
+	                                      arbiter_indexes(writer), COMPAT_UPDATE_ALL_INDEXES);
 	table_tuple_complete_speculative(writer->rel, writer->slot, token, !conflict);
 	SpeculativeInsertionLockRelease(xid);
 	return !conflict;
 }
 
 static IdempotencyWrite
-insert_row(RowWriter *writer, Oid primary_key)
+insert_row(RowWriter *writer)
 {
 	const TriggerDesc *triggers = writer->rel->trigdesc;
+	const TupleConstr *constraints = RelationGetDescr(writer->rel)->constr;
 	List *recheck = NIL;
 
 	if (triggers != NULL && triggers->trig_insert_before_row &&
 	    !ExecBRInsertTriggers(writer->estate, writer->target, writer->slot))
 		return WRITE_SUPPRESSED;
-	if (RelationGetDescr(writer->rel)->constr != NULL)
+	if (constraints != NULL && constraints->has_generated_stored)
+		ExecComputeStoredGenerated(writer->target, writer->estate, writer->slot, CMD_INSERT);
+	if (constraints != NULL)
 		ExecConstraints(writer->target, writer->slot, writer->estate);
-	if (!insert_speculatively(writer, primary_key, &recheck))
+	if (!insert_speculatively(writer, &recheck))
 		return WRITE_LOST;
 	if (triggers != NULL)
 		ExecARInsertTriggers(writer->estate, writer->target, writer->slot, recheck, NULL);
@@ -251,14 +270,19 @@ idempotency_insert(IdempotencyTable *table, const text *key, const IdempotencyRo
 	RowWriter writer;
 	IdempotencyWrite result;
 
+	/* That no row came of it may be the rule's or the trigger's doing, too. */
+	if (is_odd(table->rel) && run_statement(&insert_plan, key, row))
+		return WRITE_DONE;
 	if (is_odd(table->rel))
-		return run_statement(&insert_plan, key, row) ? WRITE_DONE : WRITE_LOST;
+		return idempotency_look(table, unconstify(text *, key), GetCurrentTimestamp(), NULL) == LOOK_NOTHING
+		           ? WRITE_SUPPRESSED
+		           : WRITE_LOST;
 
 	begin_write(&writer, table->rel);
 	if (table->rel->trigdesc != NULL)
 		ExecBSInsertTriggers(writer.estate, writer.target);
 	fill_new_row(&writer, key, row);
-	result = insert_row(&writer, table->primary_key);
+	result = insert_row(&writer);
 	if (table->rel->trigdesc != NULL)
 		ExecASInsertTriggers(writer.estate, writer.target, NULL);
 	end_write(&writer);

@@ -7,12 +7,13 @@
  * ids follow the order of commits, the versions of a subject have no gaps, and
  * an id that was rolled back is used again.  The AceMQ libraries lock the same row.
  *
- * May depend on: as_owner.h, saved_plan.h.
+ * May depend on: as_owner.h, saved_plan.h, store_table.h.
  */
 #include "schema_counter.h"
 
 #include "as_owner.h"
 #include "saved_plan.h"
+#include "store_table.h"
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
@@ -89,6 +90,9 @@ acemq_schema_registry_seq_insert(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 		                errmsg("function \"%s\" can only be called as a trigger before insert",
 		                       "_schema_registry_seq_insert")));
+	if (strcmp(RelationGetRelationName(trigger->tg_relation), store_schema_registry_seq.name) != 0 ||
+	    !store_table_is_ours(trigger->tg_relation, &store_schema_registry_seq))
+		store_table_refuse(&store_schema_registry_seq);
 	row = trigger->tg_trigtuple;
 	desc = RelationGetDescr(trigger->tg_relation);
 	only_row = heap_getattr(row, 1, desc, &isnull[0]);

@@ -7,7 +7,7 @@
  * definitions, or one definition have two ids, is refused.
  *
  * May depend on: as_owner.h, outbox_args.h, saved_plan.h, schema_add.h, schema_args.h, schema_counter.h,
- * schema_rows.h, sql_args.h.
+ * schema_rows.h, sql_args.h, store_table.h.
  */
 #include "postgres.h"
 
@@ -19,6 +19,7 @@
 #include "schema_counter.h"
 #include "schema_rows.h"
 #include "sql_args.h"
+#include "store_table.h"
 
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -139,6 +140,7 @@ acemq_schema_import(PG_FUNCTION_ARGS)
 	AsOwner save;
 	Datum row;
 
+	store_table_check(&store_schema_registry_seq);
 	as_owner_begin(&save);
 	SPI_connect();
 	add_row(&import);

@@ -4,7 +4,8 @@
  *
  * docs/protocol.md, section 5.
  *
- * May depend on: as_owner.h, saved_plan.h, schema_add.h, schema_args.h, schema_counter.h, schema_rows.h.
+ * May depend on: as_owner.h, saved_plan.h, schema_add.h, schema_args.h, schema_counter.h, schema_rows.h,
+ *		store_table.h.
  */
 #include "postgres.h"
 
@@ -14,6 +15,7 @@
 #include "schema_args.h"
 #include "schema_counter.h"
 #include "schema_rows.h"
+#include "store_table.h"
 
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -56,6 +58,7 @@ register_new(const SchemaEntry *entry)
 	AsOwner save;
 
 	PreventCommandIfReadOnly("acemq.schema_register() of a definition that is not registered yet");
+	store_table_check(&store_schema_registry_seq);
 	as_owner_begin(&save);
 	SPI_connect();
 	add_row(entry);

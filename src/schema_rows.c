@@ -6,14 +6,17 @@
  * already is what a producer does at every start, or for every message, and
  * must not cost more than the SELECT it would write itself.
  *
- * May depend on: acemq.h.
+ * May depend on: store_table.h.
  */
 #include "schema_rows.h"
+
+#include "store_table.h"
 
 #include "access/htup_details.h"
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_am.h"
 #include "executor/executor.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
@@ -52,12 +55,29 @@ key_is_text(ScanKey key, AttrNumber column, text *value)
 	ScanKeyInit(key, column, BTEqualStrategyNumber, F_TEXTEQ, PointerGetDatum(value));
 }
 
+/* What each of them must have, lest we compare other columns than we mean. */
+static bool
+index_is_ours(Relation index, Relation table, const char *name)
+{
+	const int16 *columns = index->rd_index->indkey.values;
+	bool by_id = strcmp(name, BY_ID) == 0;
+	int16 second = strcmp(name, BY_VERSION) == 0 ? SCHEMA_VERSION : SCHEMA_FINGERPRINT;
+
+	if (index->rd_index->indrelid != RelationGetRelid(table) || index->rd_rel->relam != BTREE_AM_OID ||
+	    !index->rd_index->indisunique || !index->rd_index->indisvalid || RelationGetIndexPredicate(index) != NIL ||
+	    index->rd_index->indnkeyatts != (by_id ? 1 : 2))
+		return false;
+	return by_id ? columns[0] == SCHEMA_ID : columns[0] == SCHEMA_SUBJECT && columns[1] == second;
+}
+
 /* The locks are kept to the end of the transaction, as those of a SELECT are. */
 static void
 scan_open(SchemaScan *scan, const char *index, int nkeys, ScanKey keys)
 {
-	scan->table = table_open(relation_of("schema_registry"), AccessShareLock);
+	scan->table = store_table_open(&store_schema_registry, AccessShareLock);
 	scan->index = index_open(relation_of(index), AccessShareLock);
+	if (!index_is_ours(scan->index, scan->table, index))
+		store_table_refuse(&store_schema_registry);
 	scan->snapshot = RegisterSnapshot(GetLatestSnapshot());
 	scan->scan = systable_beginscan_ordered(scan->table, scan->index, scan->snapshot, nkeys, keys);
 }

@@ -4,7 +4,9 @@ import bisect
 import collections
 import contextlib
 import itertools
+import os
 import random
+import subprocess
 import threading
 import time
 
@@ -108,6 +110,27 @@ def test_a_claim_does_not_wait_for_an_open_transaction(db, level, first):
     assert min(took) < 0.1
     other.rollback()
     assert ask(ours, "SELECT acemq.idempotency_claim(%s)::text", (key,)) == ("claimed",)
+
+
+def test_a_second_unique_index_on_the_key(db):
+    """REINDEX CONCURRENTLY builds one beside the first: neither a wait nor an error."""
+    db.sql("CREATE UNIQUE INDEX twin ON acemq.idempotency (message_id)")
+    with contextlib.closing(db.connect()) as first, contextlib.closing(db.connect(autocommit=True)) as second:
+        assert ask(first, "SELECT acemq.idempotency_claim('k')::text") == ("claimed",)
+        ask(second, "SELECT set_config('lock_timeout', '1 s', false)")
+        assert ask(second, "SELECT acemq.idempotency_claim('k')::text") == ("in_progress",)
+        first.commit()
+        assert ask(second, "SELECT acemq.idempotency_claim('k')::text") == ("in_progress",)
+
+
+def test_an_owner_that_is_no_text_here(cluster, db):
+    """A setting may come from a file, or from a database of another encoding: such a name would make a dump that cannot be restored."""
+    environment = {**os.environ, **cluster.environment(db.name), "PGOPTIONS": os.fsdecode(b"-c acemq.owner=Z\xfcrich")}
+    for call in ("claim", "confirm", "forget"):
+        done = subprocess.run(["psql", "-X", "-c", f"SELECT acemq.idempotency_{call}('k')"], env=environment, check=False,
+                              capture_output=True)
+        assert b"invalid byte sequence" in done.stderr
+    assert db.sql("SELECT count(*) FROM acemq.idempotency") == [(0,)]
 
 
 def test_a_dead_session_leaves_its_claim_to_the_next(db):
