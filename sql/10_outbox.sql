@@ -52,16 +52,33 @@ CREATE INDEX outbox_published_idx ON acemq.outbox (published_at) WHERE published
 
 COMMENT ON TABLE acemq.outbox IS 'messages waiting for the broker, retired ones, and published ones while acemq.outbox_retention keeps them';
 COMMENT ON COLUMN acemq.outbox.id IS 'order of adding; rows of a lane leave in this order';
+COMMENT ON SEQUENCE acemq.outbox_id_seq IS 'of outbox.id';
+COMMENT ON COLUMN acemq.outbox.created_at IS 'when the message was added; x-acemq-first-seen';
+COMMENT ON COLUMN acemq.outbox.attempts IS 'failed ones since it was added or released';
+COMMENT ON COLUMN acemq.outbox.version IS 'x-acemq-version: version of the payload''s schema';
+COMMENT ON COLUMN acemq.outbox.persistent IS 'true: delivery mode 2; false: 1';
 COMMENT ON COLUMN acemq.outbox.caller_id IS 'the message id was given by the caller, so it is unique while the row exists';
+COMMENT ON COLUMN acemq.outbox.message_id IS 'property message-id and x-acemq-id';
+COMMENT ON COLUMN acemq.outbox.exchange IS 'where the message goes; empty: the default exchange';
+COMMENT ON COLUMN acemq.outbox.routing_key IS 'of the message; for the default exchange the name of a queue';
+COMMENT ON COLUMN acemq.outbox.content_type IS 'property content-type';
+COMMENT ON COLUMN acemq.outbox.body IS 'what is sent, byte by byte; a frame with a key if the claim-check store has the payload';
 COMMENT ON COLUMN acemq.outbox.type IS 'x-acemq-type; null: the routing key';
+COMMENT ON COLUMN acemq.outbox.origin IS 'x-acemq-origin; null: no header';
 COMMENT ON COLUMN acemq.outbox.correlation_id IS 'x-acemq-correlation; null: the message id';
+COMMENT ON COLUMN acemq.outbox.causation_id IS 'x-acemq-causation: the message that caused this one';
+COMMENT ON COLUMN acemq.outbox.reply_to IS 'property reply-to and acemq-reply-to';
+COMMENT ON COLUMN acemq.outbox.ordering_key IS 'rows with the same one leave strictly one after the other; null: the lane is that of the exchange';
 COMMENT ON COLUMN acemq.outbox.headers IS 'the application''s own headers; the reserved ones are built from the other columns';
 COMMENT ON COLUMN acemq.outbox.expiration IS 'milliseconds, as the AMQP property';
+COMMENT ON COLUMN acemq.outbox.priority IS 'property priority; null: none';
 COMMENT ON COLUMN acemq.outbox.not_before IS 'not sent before this time';
 COMMENT ON COLUMN acemq.outbox.ladder_due_at IS 'sent at once, onto the ladder of rung queues, which delivers it at this time';
 COMMENT ON COLUMN acemq.outbox.next_attempt_at IS 'after a failed attempt: not tried again before this time';
 COMMENT ON COLUMN acemq.outbox.retired_at IS 'when the last allowed attempt failed; waits for outbox_release or outbox_discard';
+COMMENT ON COLUMN acemq.outbox.published_at IS 'when the broker confirmed it; the row is kept for acemq.outbox_retention';
 COMMENT ON COLUMN acemq.outbox.leased_until IS 'a relay outside the server holds the row until then (outbox_claim)';
+COMMENT ON COLUMN acemq.outbox.leased_by IS 'the name that the relay outside the server gave';
 COMMENT ON COLUMN acemq.outbox.last_error IS 'what the broker said at the last failed attempt';
 
 ALTER TABLE acemq.outbox SET (
@@ -83,6 +100,9 @@ CREATE TABLE acemq.identity (
 );
 
 COMMENT ON TABLE acemq.identity IS 'the server and database that may relay from here; a foreign row means a restored copy';
+COMMENT ON COLUMN acemq.identity.system_identifier IS 'of the server, as pg_control_system() shows it';
+COMMENT ON COLUMN acemq.identity.database IS 'oid of the database';
+COMMENT ON COLUMN acemq.identity.paused IS 'relay_pause() was called; relay_resume() ends it';
 
 INSERT INTO acemq.identity (system_identifier, database)
 SELECT s.system_identifier, d.oid

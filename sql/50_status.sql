@@ -44,10 +44,18 @@ CREATE VIEW acemq.status AS SELECT s.* FROM acemq._status() s;
 
 COMMENT ON VIEW acemq.status IS 'the relay of this database, one row, read from shared memory';
 COMMENT ON COLUMN acemq.status.state IS 'starting, relaying, idle, disconnected, blocked, paused, fenced or needs restart';
-COMMENT ON COLUMN acemq.status.pending IS 'committed messages that are neither sent nor retired';
+COMMENT ON COLUMN acemq.status.since IS 'when this state began';
+COMMENT ON COLUMN acemq.status.broker IS 'where the worker is, or was last, connected, and to what';
+COMMENT ON COLUMN acemq.status.pending IS 'committed messages that are neither sent nor retired, those not due yet included';
 COMMENT ON COLUMN acemq.status.pending_approximate IS 'the rows have not been counted since the server started';
-COMMENT ON COLUMN acemq.status.oldest_age IS 'of the oldest unsent message the worker knows';
+COMMENT ON COLUMN acemq.status.oldest_age IS 'of the oldest unsent message the worker knows, counted from the add; those not due yet are left out';
+COMMENT ON COLUMN acemq.status.retired IS 'messages that wait for outbox_release() or outbox_discard()';
+COMMENT ON COLUMN acemq.status.in_flight IS 'messages sent whose outcome is not known yet';
+COMMENT ON COLUMN acemq.status.published IS 'messages that the broker confirmed';
 COMMENT ON COLUMN acemq.status.failed IS 'failed attempts';
+COMMENT ON COLUMN acemq.status.returned IS 'failed attempts because no queue was bound';
+COMMENT ON COLUMN acemq.status.nacked IS 'failed attempts because the broker refused the message';
+COMMENT ON COLUMN acemq.status.reconnects IS 'connections made, the first one included';
 COMMENT ON COLUMN acemq.status.overtaken IS 'rows that were confirmed while an earlier row of their lane had failed';
 COMMENT ON COLUMN acemq.status.resent IS 'messages put on the wire again after a loss: possible duplicates';
 COMMENT ON COLUMN acemq.status.lag_p50 IS 'seconds from the add (or the due time) to the confirm, of the last minutes';
@@ -55,13 +63,16 @@ COMMENT ON COLUMN acemq.status.lag_p95 IS 'seconds from the add (or the due time
 COMMENT ON COLUMN acemq.status.lag_p99 IS 'seconds from the add (or the due time) to the confirm, of the last minutes';
 COMMENT ON COLUMN acemq.status.skipped_turns IS 'turns of the worker skipped because a lock was not to be had at once';
 COMMENT ON COLUMN acemq.status.last_error IS 'the last failure of a message or of the connection, whichever is newer';
+COMMENT ON COLUMN acemq.status.last_error_at IS 'when that was';
 COMMENT ON COLUMN acemq.status.held_by IS 'the lane that is held longest, the message that holds it, and until when; outbox_pending shows its error and all the others';
+COMMENT ON COLUMN acemq.status.worker_pid IS 'process id of the worker; null: there is none';
 COMMENT ON COLUMN acemq.status.ladder_scheduled IS 'messages that schedule_at() and schedule_in() of this database sent onto the ladder';
 COMMENT ON COLUMN acemq.status.ladder_delivered IS 'messages of the ladder that this worker delivered, whoever scheduled them';
 COMMENT ON COLUMN acemq.status.ladder_hops IS 'times this worker put a message onto a rung of the ladder';
 COMMENT ON COLUMN acemq.status.ladder_malformed IS 'messages in the ladder''s control queue that could not be read and were dropped';
 COMMENT ON COLUMN acemq.status.scheduler IS 'consumer of the ladder''s control queue: off, disconnected, not consuming, consuming or blocked';
-COMMENT ON COLUMN acemq.status.scheduler_problem IS 'why it does not consume, or what of the ladder is not as it should be';
+COMMENT ON COLUMN acemq.status.scheduler_since IS 'when that began';
+COMMENT ON COLUMN acemq.status.scheduler_problem IS 'why it does not consume, or what of the ladder is not as it should be; stays for about a minute after an interruption';
 
 -- acemq.doctor: is all well here, in words.
 --

@@ -18,9 +18,13 @@ CREATE UNIQUE INDEX schema_registry_fingerprint ON acemq.schema_registry (subjec
 CREATE UNIQUE INDEX schema_registry_version ON acemq.schema_registry (subject, schema_version);
 
 COMMENT ON TABLE acemq.schema_registry IS 'definitions by id; a row never changes';
+COMMENT ON COLUMN acemq.schema_registry.id IS 'what a message carries; never given out twice';
+COMMENT ON COLUMN acemq.schema_registry.subject IS 'what the definition is of; compared by bytes';
 COMMENT ON COLUMN acemq.schema_registry.schema_version IS 'counted from 1 within the subject';
 COMMENT ON COLUMN acemq.schema_registry.format IS 'free text, for example avro, protobuf, json-schema; never interpreted';
+COMMENT ON COLUMN acemq.schema_registry.definition IS 'exactly as it was registered';
 COMMENT ON COLUMN acemq.schema_registry.fingerprint IS 'SHA-256 of the definition''s bytes in UTF-8, lower-case hexadecimal';
+COMMENT ON COLUMN acemq.schema_registry.registered_at IS 'when it was registered, or what schema_import() was told';
 
 -- The last id that was given out.  Whoever registers holds the row until the end of
 -- the transaction, so that ids follow the order of commits.
@@ -32,6 +36,8 @@ CREATE TABLE acemq.schema_registry_seq (
 );
 
 COMMENT ON TABLE acemq.schema_registry_seq IS 'the counter of schema_registry.id: one row, never set back';
+COMMENT ON COLUMN acemq.schema_registry_seq.only_row IS 'always 1';
+COMMENT ON COLUMN acemq.schema_registry_seq.last_id IS 'the last id that was given out';
 
 INSERT INTO acemq.schema_registry_seq (only_row, last_id) VALUES (1, 0);
 

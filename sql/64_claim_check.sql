@@ -13,6 +13,8 @@ CREATE INDEX claim_check_created_at ON acemq.claim_check (created_at);
 
 COMMENT ON TABLE acemq.claim_check IS 'payloads that messages refer to; removed by claim_check_delete() and claim_check_purge() only';
 COMMENT ON COLUMN acemq.claim_check.key IS 'a random UUID, which the body of the message carries';
+COMMENT ON COLUMN acemq.claim_check.payload IS 'byte by byte what was put in';
+COMMENT ON COLUMN acemq.claim_check.created_at IS 'when it was stored; claim_check_purge() goes by it';
 
 -- Working with it.  A body is framed or not:
 --
