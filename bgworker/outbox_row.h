@@ -78,10 +78,13 @@ typedef struct OutboxRow
 
 /* When it is read and again when it is sent: the longer it waited, the shorter the rung. */
 static inline void
-row_choose_rung(OutboxRow *row)
+row_choose_rung(OutboxRow *row, uint32 rungs_differ)
 {
-	if (row->ladder_due_at != 0)
-		row->rung = ladder_rung_for(ladder_left_ms(row->ladder_due_at, GetCurrentTimestamp()));
+	if (row->ladder_due_at == 0)
+		return;
+	row->rung = ladder_rung_for(ladder_left_ms(row->ladder_due_at, GetCurrentTimestamp()));
+	if (row->rung != NULL)
+		row->rung = ladder_usable_rung(row->rung, rungs_differ);
 }
 
 /* Where it goes on the wire: exchange and routing_key are its target, which may be some rungs away. */

@@ -243,7 +243,7 @@ read_row(HeapTuple tuple, TupleDesc desc, OutboxRow *row)
 	row->reply_to = read_text(tuple, desc, COL_REPLY_TO);
 	row->ordering_key = read_text(tuple, desc, COL_ORDERING_KEY);
 	headers = SPI_getbinval(tuple, desc, COL_HEADERS, &isnull);
-	row_choose_rung(row);
+	row_choose_rung(row, 0);
 	row->body_len = toast_raw_datum_size(body) - VARHDRSZ;
 	row->size = row->body_len + (isnull ? 0 : toast_raw_datum_size(headers)) + sizeof(OutboxRow);
 }

@@ -112,7 +112,7 @@ send_next(Relay *relay, Lane *lane)
 	}
 	if (!may_go_now(relay, lane, row))
 		return SEND_STOP;
-	row_choose_rung(row);
+	row_choose_rung(row, pg_atomic_read_u32(&relay->slot->rungs_differ));
 	if (relay_needs_probe(relay, lane, row))
 	{
 		if (lane->on_wire > 0)

@@ -98,12 +98,12 @@ struct Scheduler
 	/* ---- the ladder ---- */
 	int next_step; /* of the pass under way; LADDER_STEPS: none is */
 	TimestampTz declare_at;
-	bool declare_again;                    /* once more when this pass has ended */
-	bool ladder_seen;                      /* a pass has ended since the connection or the consumer was lost */
-	bool ladder_trusted;                   /* its exchange is there */
-	bool rung_differs[LADDER_RUNGS];       /* not to be used: what it does with a message is not known */
-	bool rung_differs_found[LADDER_RUNGS]; /* by this pass so far */
-	StringInfoData found;                  /* problems of this pass */
+	bool declare_again;        /* once more when this pass has ended */
+	bool ladder_seen;          /* a pass has ended since the connection or the consumer was lost */
+	bool ladder_trusted;       /* its exchange is there */
+	uint32 rungs_differ;       /* not to be used: what they do with a message is not known; for the relay too */
+	uint32 rungs_differ_found; /* by this pass so far */
+	StringInfoData found;      /* problems of this pass */
 	int nfound;
 	char ladder_problem[ACEMQ_ERROR_TEXT]; /* of the last pass; "": none */
 

@@ -101,14 +101,15 @@ begin_pass(Scheduler *scheduler)
 	scheduler->next_step = 0;
 	scheduler->declare_again = false;
 	scheduler->declare_at = scheduler->now + DECLARE_EVERY_MS * 1000;
-	memset(scheduler->rung_differs_found, 0, sizeof(scheduler->rung_differs_found));
+	scheduler->rungs_differ_found = 0;
 }
 
 static void
 end_pass(Scheduler *scheduler)
 {
 	scheduler->ladder_seen = true;
-	memcpy(scheduler->rung_differs, scheduler->rung_differs_found, sizeof(scheduler->rung_differs));
+	scheduler->rungs_differ = scheduler->rungs_differ_found;
+	pg_atomic_write_u32(&scheduler->slot->rungs_differ, scheduler->rungs_differ);
 	if (scheduler->declare_again)
 		scheduler->declare_at = 0;
 
@@ -116,8 +117,9 @@ end_pass(Scheduler *scheduler)
 	{
 		strlcpy(scheduler->ladder_problem, scheduler->found.data, sizeof(scheduler->ladder_problem));
 		if (scheduler->nfound > 0)
-			ereport(WARNING, (errmsg("acemq: scheduler: %s", scheduler->ladder_problem),
-			                  errhint("Delete what differs while it is empty: it is declared again within seconds.")));
+			ereport(WARNING,
+			        (errmsg("acemq: scheduler: %s", scheduler->ladder_problem),
+			         errhint("Delete a queue that differs once it is empty: it is declared again within seconds.")));
 	}
 	pg_atomic_write_u32(&scheduler->slot->ladder_problems, scheduler->nfound);
 	pg_atomic_write_u64(&scheduler->slot->ladder_seen_at, (uint64) scheduler->now);
@@ -228,7 +230,7 @@ note_denial(Scheduler *scheduler, int step, const BrokerDenial *denial)
 		verdict = "could not be looked at";
 
 	if (denial->code == REPLY_PRECONDITION && queue > 0 && step != STEP_LOOK)
-		scheduler->rung_differs_found[queue - 1] = true;
+		scheduler->rungs_differ_found |= 1u << (queue - 1);
 	appendStringInfo(&scheduler->found, "%s%s %s %s: %s", scheduler->nfound++ > 0 ? "; " : "",
 	                 step == STEP_EXCHANGE ? "exchange" : "queue", name, verdict, denial->text);
 }

@@ -39,7 +39,6 @@ static void drop_malformed(Scheduler *scheduler, Move *move, const char *reason)
 static void log_malformed(Scheduler *scheduler, const char *reason);
 static SendResult send_move(Scheduler *scheduler, Move *move);
 static const LadderRung *choose_rung(Scheduler *scheduler, const Move *move);
-static const LadderRung *usable_rung(Scheduler *scheduler, const LadderRung *rung);
 static int choose_channel(Scheduler *scheduler, const Move *move, bool hop);
 static int free_probe(Scheduler *scheduler, const Move *move, bool hop, bool proven);
 static bool same_exchange(const Move *a, const Move *b, bool hop);
@@ -251,29 +250,11 @@ choose_rung(Scheduler *scheduler, const Move *move)
 	const LadderRung *rung;
 
 	if (move->detour)
-		return usable_rung(scheduler, ladder_detour());
+		return ladder_usable_rung(ladder_detour(), scheduler->rungs_differ);
 	rung = ladder_rung_for(waiting_message_left_ms(&move->waiting, now_ms(scheduler)));
 	if (rung == NULL && target_is_away(scheduler, &move->waiting))
 		rung = ladder_detour();
-	return rung != NULL ? usable_rung(scheduler, rung) : NULL;
-}
-
-/*
- * Of a rung that is not as it should be nobody knows where its messages go.
- * The next shorter one costs hops, a longer one time, neither a message.
- */
-static const LadderRung *
-usable_rung(Scheduler *scheduler, const LadderRung *rung)
-{
-	int wanted = (int) (rung - ladder_rungs);
-
-	for (int i = wanted; i < LADDER_RUNGS; i++)
-		if (!scheduler->rung_differs[i])
-			return &ladder_rungs[i];
-	for (int i = wanted - 1; i >= 0; i--)
-		if (!scheduler->rung_differs[i])
-			return &ladder_rungs[i];
-	return rung;
+	return rung != NULL ? ladder_usable_rung(rung, scheduler->rungs_differ) : NULL;
 }
 
 /* 0: none now. */

@@ -78,7 +78,7 @@ static const IntSetting int_settings[] = {
     {"acemq.max_in_flight", &acemq_max_in_flight, 1, ACEMQ_MAX_IN_FLIGHT, 0, PGC_SUSET,
      "Most messages sent and not yet confirmed."},
     {"acemq.max_in_flight_bytes", &acemq_max_in_flight_bytes, 64, 1024 * 1024, GUC_UNIT_KB, PGC_SUSET,
-     "Most bytes of message bodies sent and not yet confirmed."},
+     "Most bytes of messages in the worker's memory, sent or waiting to be sent."},
     {"acemq.confirm_timeout", &acemq_confirm_timeout, 1000, 3600 * 1000, GUC_UNIT_MS, PGC_SUSET,
      "Time after which a missing confirm means that the connection is lost."},
     {"acemq.poll_interval", &acemq_poll_interval, 100, 60000, GUC_UNIT_MS, PGC_SUSET,

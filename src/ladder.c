@@ -23,6 +23,24 @@ ladder_rung_for(int64 left_ms)
 	return NULL;
 }
 
+/*
+ * Of a rung that is not as it should be nobody knows where its messages go.
+ * The next shorter one costs hops, a longer one time, neither a message.
+ */
+const LadderRung *
+ladder_usable_rung(const LadderRung *rung, uint32 differing)
+{
+	int wanted = (int) (rung - ladder_rungs);
+
+	for (int i = wanted; i < LADDER_RUNGS; i++)
+		if ((differing & (1u << i)) == 0)
+			return &ladder_rungs[i];
+	for (int i = wanted - 1; i >= 0; i--)
+		if ((differing & (1u << i)) == 0)
+			return &ladder_rungs[i];
+	return rung;
+}
+
 const LadderRung *
 ladder_detour(void)
 {

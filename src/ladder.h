@@ -43,6 +43,12 @@ extern const LadderRung ladder_rungs[LADDER_RUNGS];
 /* The longest rung that is not longer than the time left; NULL below a second: deliver now. */
 extern const LadderRung *ladder_rung_for(int64 left_ms);
 
+/*
+ * The same, or the one to take instead if it is among those that are not as they
+ * should be (bit i: ladder_rungs[i]).
+ */
+extern const LadderRung *ladder_usable_rung(const LadderRung *rung, uint32 differing);
+
 /* Where a due message goes whose target does not take it: the rung of 10 s. */
 extern const LadderRung *ladder_detour(void);
 

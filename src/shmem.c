@@ -152,6 +152,7 @@ acemq_slot_reset(AcemqSlot *slot)
 	pg_atomic_init_u32(&slot->connect_problem, ACEMQ_CONNECT_FINE);
 	pg_atomic_init_u32(&slot->worker_settings, 0);
 	pg_atomic_init_u32(&slot->scheduler_state, ACEMQ_SCHEDULER_OFF);
+	pg_atomic_init_u32(&slot->rungs_differ, 0);
 	pg_atomic_init_u32(&slot->ladder_problems, 0);
 	pg_atomic_init_u32(&slot->worker_url_hash, 0);
 

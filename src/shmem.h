@@ -161,6 +161,7 @@ typedef struct AcemqSlot
 	pg_atomic_uint32 scheduler_state;  /* AcemqSchedulerState */
 	pg_atomic_uint64 scheduler_since;  /* TimestampTz */
 	pg_atomic_uint64 ladder_seen_at;   /* TimestampTz: all its objects were declared last; 0: not yet by this worker */
+	pg_atomic_uint32 rungs_differ;     /* bit i: the queue of ladder_rungs[i] is another one */
 	pg_atomic_uint32 ladder_problems;  /* how many of them are not as they should be: scheduler_problem says which */
 
 	pg_atomic_uint32 lag_half;  /* which half is being filled */
