@@ -32,6 +32,7 @@ lanes_create(MemoryContext parent)
 	dlist_init(&table->ready);
 	dlist_init(&table->left);
 	dlist_init(&table->probe_backlog);
+	dlist_init(&table->holding);
 	table->held = pairingheap_allocate(earlier_release, NULL);
 	MemoryContextSwitchTo(caller);
 	return table;
@@ -215,6 +216,8 @@ lane_hold(LaneTable *table, Lane *lane, const OutboxRow *row, TimestampTz until)
 {
 	if (lane->held)
 		pairingheap_remove(table->held, &lane->held_node);
+	else
+		dlist_push_tail(&table->holding, &lane->holding);
 	lane->held = true;
 	lane->held_until = until;
 	if (lane->held_message == NULL || lane->held_row != row->id)
@@ -228,6 +231,14 @@ lane_hold(LaneTable *table, Lane *lane, const OutboxRow *row, TimestampTz until)
 	lane_update_left_list(table, lane);
 }
 
+void
+lane_hold_until(LaneTable *table, Lane *lane, TimestampTz until)
+{
+	pairingheap_remove(table->held, &lane->held_node);
+	lane->held_until = until;
+	pairingheap_add(table->held, &lane->held_node);
+}
+
 Lane *
 lanes_next_released(LaneTable *table, TimestampTz now)
 {
@@ -239,6 +250,7 @@ lanes_next_released(LaneTable *table, TimestampTz now)
 	if (lane->held_until > now)
 		return NULL;
 	pairingheap_remove_first(table->held);
+	dlist_delete(&lane->holding);
 	lane->held = false;
 	clear_held_message(lane);
 	lane_update_left_list(table, lane);

@@ -55,6 +55,7 @@ struct Lane
 	int64 held_row;
 	char *held_message; /* its message id, palloc'd; NULL when not held */
 	pairingheap_node held_node;
+	dlist_node holding; /* in LaneTable.holding */
 
 	/* Rows of this lane from this id on have to be read from the table again; 0: none. */
 	int64 left_from;
@@ -76,7 +77,8 @@ typedef struct LaneTable
 	dlist_head left;
 	dlist_head probe_backlog;
 	int nleft;
-	pairingheap *held; /* earliest held_until first */
+	pairingheap *held;  /* earliest held_until first */
+	dlist_head holding; /* the same lanes; those whose holder was looked at longest ago first */
 } LaneTable;
 
 extern LaneTable *lanes_create(MemoryContext parent);
@@ -102,6 +104,8 @@ extern void lane_wait_for_probe(LaneTable *table, Lane *lane);
 extern void lanes_resume_probes(LaneTable *table, int count);
 
 extern void lane_hold(LaneTable *table, Lane *lane, const OutboxRow *row, TimestampTz until);
+/* The row that holds it is not to be waited for as long as it was. */
+extern void lane_hold_until(LaneTable *table, Lane *lane, TimestampTz until);
 /* The next lane whose hold has run out, opened again; NULL when there is none. */
 extern Lane *lanes_next_released(LaneTable *table, TimestampTz now);
 /* 0 when nothing is held. */

@@ -107,6 +107,44 @@ store_last_id(void)
 	return look_up_id(&statement, (Datum) 0);
 }
 
+static int
+compare_ids(const void *a, const void *b)
+{
+	int64 x = *(const int64 *) a;
+	int64 y = *(const int64 *) b;
+
+	return (x > y) - (x < y);
+}
+
+void
+store_kept_until(const int64 *ids, int count, TimestampTz *until)
+{
+	static DbStatement statement = {
+	    "SELECT id, GREATEST(next_attempt_at, leased_until) FROM acemq.outbox"
+	    " WHERE id OPERATOR(pg_catalog.=) ANY ($1) AND retired_at IS NULL AND published_at IS NULL ORDER BY id",
+	    1,
+	    {INT8ARRAYOID}};
+	Datum values[] = {db_int8_array(ids, count)};
+	int nfound = (int) db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
+	int64 *found = palloc(sizeof(int64) * Max(nfound, 1));
+	bool isnull;
+
+	for (int i = 0; i < nfound; i++)
+		found[i] = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+	for (int i = 0; i < count; i++)
+	{
+		int64 *match = bsearch(&ids[i], found, nfound, sizeof(int64), compare_ids);
+		Datum value;
+
+		until[i] = STORE_ROW_GONE;
+		if (match == NULL)
+			continue;
+		value = SPI_getbinval(SPI_tuptable->vals[match - found], SPI_tuptable->tupdesc, 2, &isnull);
+		until[i] = isnull ? STORE_ROW_FREE : DatumGetTimestampTz(value);
+	}
+	SPI_freetuptable(SPI_tuptable);
+}
+
 void
 store_count(int64 from, int64 upto, int64 *pending, int64 *retired)
 {

@@ -51,6 +51,11 @@ extern OutboxRow *store_keep_row(const OutboxRow *row, MemoryContext context);
 /* The smallest pending id >= from, 0 when there is none. */
 extern int64 store_first_id(int64 from);
 
+/* Until when rows are not to be sent, for a failed attempt or a lease. */
+#define STORE_ROW_GONE PG_INT64_MIN       /* or published, or retired */
+#define STORE_ROW_FREE (PG_INT64_MIN + 1) /* nothing keeps it */
+extern void store_kept_until(const int64 *ids, int count, TimestampTz *until);
+
 /* When the first pending row with an id from there on was added, 0 when there is none. */
 extern TimestampTz store_oldest(int64 from);
 

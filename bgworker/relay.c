@@ -6,6 +6,7 @@
  *
  *		relay_fetch.c    table  -> memory
  *		relay_memory.c   what is in memory
+ *		relay_holders.c  lanes whose failed row is gone
  *		relay_publish.c  memory -> broker
  *		relay_trust.c    which destinations may share a channel
  *		relay_outcome.c  broker -> memory
@@ -37,6 +38,7 @@
 #define PAUSED_LOOK_MS   INT64CONST(200)
 
 static void take_wake_up(Relay *relay);
+static void take_freed(Relay *relay);
 static bool poll_is_due(Relay *relay);
 static void keep_connection(Relay *relay);
 static void notice_loss(Relay *relay);
@@ -160,6 +162,7 @@ take_wake_up(Relay *relay)
 	nlate = slot->nlate;
 	memcpy(late, slot->late, sizeof(AcemqRange) * nlate);
 	slot->nlate = 0;
+	take_freed(relay);
 	SpinLockRelease(&slot->late_mutex);
 	for (int i = 0; i < nlate; i++)
 		relay_add_range(relay, late[i].lo, late[i].hi);
@@ -167,11 +170,11 @@ take_wake_up(Relay *relay)
 
 /* When the list is full the last range grows: reading too much is only slower. */
 static void
-add_range(AcemqRange *ranges, int *count, int64 lo, int64 hi)
+add_range(AcemqRange *ranges, int *count, int max, int64 lo, int64 hi)
 {
 	if (lo > hi)
 		return;
-	if (*count == RELAY_MAX_RANGES)
+	if (*count == max)
 	{
 		AcemqRange *last = &ranges[*count - 1];
 
@@ -187,13 +190,24 @@ add_range(AcemqRange *ranges, int *count, int64 lo, int64 hi)
 void
 relay_add_range(Relay *relay, int64 lo, int64 hi)
 {
-	add_range(relay->ranges, &relay->nranges, lo, hi);
+	add_range(relay->ranges, &relay->nranges, RELAY_MAX_RANGES, lo, hi);
 }
 
 void
 relay_note_locked(Relay *relay, int64 id)
 {
-	add_range(relay->locked, &relay->nlocked, id, id);
+	add_range(relay->locked, &relay->nlocked, RELAY_MAX_RANGES, id, id);
+}
+
+/* Under late_mutex.  Those of a turn at the database that was skipped are still there. */
+static void
+take_freed(Relay *relay)
+{
+	AcemqSlot *slot = relay->slot;
+
+	for (int i = 0; i < slot->nfreed; i++)
+		add_range(relay->freed, &relay->nfreed, ACEMQ_FREED_RANGES, slot->freed[i].lo, slot->freed[i].hi);
+	slot->nfreed = 0;
 }
 
 /*
@@ -215,7 +229,8 @@ poll_is_due(Relay *relay)
 		ms_after(&relay->sweep_at, relay->now, SWEEP_EVERY_MS);
 	}
 
-	if (relay->nrows > 0 || relay->nlocked > 0 || relay->prepared_seen)
+	/* A row that holds a lane may be deleted by hand. */
+	if (relay->nrows > 0 || relay->nlocked > 0 || relay->prepared_seen || !dlist_is_empty(&relay->lanes->holding))
 		relay->poll_delay_ms = acemq_poll_interval;
 	else
 		relay->poll_delay_ms = Min(relay->poll_delay_ms * 2, (int64) acemq_poll_interval * POLL_STRETCH_MAX);
@@ -284,8 +299,8 @@ database_turn_is_due(Relay *relay, bool polled)
 {
 	if (relay->db_skipped && relay->now < relay->retry_db_at)
 		return false;
-	return polled || !relay->fence_known || relay->db_skipped || relay->upkeep_more || relay_settle_is_due(relay) ||
-	       relay_may_fetch(relay);
+	return polled || !relay->fence_known || relay->db_skipped || relay->upkeep_more || relay->nfreed > 0 ||
+	       relay_settle_is_due(relay) || relay_may_fetch(relay);
 }
 
 void

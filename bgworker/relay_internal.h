@@ -4,6 +4,7 @@
  *		relay_fetch.c (table -> memory), relay_memory.c (what is
  *		held), relay_publish.c (memory -> broker),
  *		relay_outcome.c (what the broker said), relay_settle.c (memory -> table),
+ *		relay_holders.c (lanes whose failed row is gone),
  *		relay_ladder.c (rows that wait in the broker).
  *
  * This is the only place where a row meets a message.
@@ -87,6 +88,8 @@ struct Relay
 	int nranges;
 	AcemqRange locked[RELAY_MAX_RANGES]; /* rows somebody had locked: looked at again with the next poll */
 	int nlocked;
+	AcemqRange freed[ACEMQ_FREED_RANGES]; /* rows that backends say do not hold their lanes any more */
+	int nfreed;
 	int rows_per_scan;
 	int due_limit;
 	TimestampTz due_read; /* rows with not_before up to here have been dealt with */
@@ -172,6 +175,9 @@ extern void relay_relieve_memory(Relay *relay);
 extern void relay_fetch(Relay *relay);
 extern bool relay_has_room(Relay *relay);
 extern bool relay_wants_rows(Relay *relay);
+
+/* relay_holders.c */
+extern void relay_look_at_holders(Relay *relay, bool polled);
 
 /* relay_publish.c */
 extern void relay_publish(Relay *relay);

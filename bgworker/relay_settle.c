@@ -164,6 +164,7 @@ do_database_turn(void *arg)
 	write_failures(turn);
 	if (turn->upkeep)
 		upkeep(turn);
+	relay_look_at_holders(relay, turn->upkeep);
 	if (turn->fetch && relay->fence == STORE_OWN)
 	{
 		relay->fetch_wanted = false;

@@ -88,6 +88,7 @@ external_relay_fail(int64 id, int attempts_so_far, const char *reason)
 	                  TimestampTzGetDatum(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay))};
 
 	saved_plan_run_fresh(&write_failure, values, retire ? "   n" : NULL, false);
+	wake_note_freed(id);
 	if (retire)
 		wake_note_change(-1, 1);
 }
@@ -110,6 +111,7 @@ acemq_outbox_mark_published(PG_FUNCTION_ARGS)
 	if (ours)
 	{
 		saved_plan_run_fresh(acemq_outbox_retention > 0 ? &keep_published : &delete_row, values, NULL, false);
+		wake_note_freed(PG_GETARG_INT64(0));
 		wake_note_change(-1, 0);
 	}
 	SPI_finish();

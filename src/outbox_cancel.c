@@ -27,7 +27,8 @@ PG_FUNCTION_INFO_V1(acemq_outbox_cancel);
  * its holder did before it vanished.
  */
 #define LOOKUP(condition)                                                                                              \
-	"SELECT id, retired_at IS NOT NULL, published_at IS NOT NULL OR leased_until IS NOT NULL "                         \
+	"SELECT id, retired_at IS NOT NULL, published_at IS NOT NULL OR leased_until IS NOT NULL, "                        \
+	"next_attempt_at IS NOT NULL "                                                                                     \
 	"FROM acemq.outbox WHERE message_id = $1 AND " condition " FOR UPDATE"
 
 static SavedPlan lookups[] = {
@@ -87,6 +88,9 @@ delete_rows(Cancelled *cancelled)
 			cancelled->retired++;
 		else
 			cancelled->pending++;
+		/* It has failed, and its lane waits for it. */
+		if (spi_bool(i, 4))
+			wake_note_freed(spi_int64(i, 1));
 		saved_plan_run_fresh(&delete_row, values, NULL, false);
 	}
 	return true;

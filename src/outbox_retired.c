@@ -85,6 +85,7 @@ static void
 note_retried(int64 id)
 {
 	wake_note_added(id);
+	wake_note_freed(id); /* it may be cancelled before the worker has come to it */
 	wake_note_change(-1, 0);
 }
 

@@ -158,6 +158,7 @@ acemq_slot_reset(AcemqSlot *slot)
 
 	SpinLockAcquire(&slot->late_mutex);
 	slot->nlate = 0;
+	slot->nfreed = 0;
 	SpinLockRelease(&slot->late_mutex);
 
 	LWLockAcquire(&slot->text_lock, LW_EXCLUSIVE);

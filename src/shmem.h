@@ -83,7 +83,8 @@ typedef struct AcemqRange
 	uint64 hi;
 } AcemqRange;
 
-#define ACEMQ_LATE_RANGES 512
+#define ACEMQ_LATE_RANGES  512
+#define ACEMQ_FREED_RANGES 64
 
 /* Lag histogram: bucket i holds lags in [2^(i/4), 2^((i+1)/4)) * 10 us; two halves, one filled while the other is kept. */
 #define ACEMQ_LAG_BUCKETS 128
@@ -114,9 +115,12 @@ typedef struct AcemqSlot
 	 * or finds its own ids at or below the cursor and reports them as late.
 	 */
 	pg_atomic_uint64 scan_cursor;
-	slock_t late_mutex; /* guards the two below */
+	slock_t late_mutex; /* guards the four below */
 	int nlate;
 	AcemqRange late[ACEMQ_LATE_RANGES];
+	/* Of rows that a lane may be held for, and that are gone now or no longer to be waited for. */
+	int nfreed;
+	AcemqRange freed[ACEMQ_FREED_RANGES];
 
 	/* ---- from the worker to outbox_cancel ---- */
 

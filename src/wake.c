@@ -37,6 +37,8 @@ typedef struct WakeLevel
 	bool wake_launcher;
 	int nranges;
 	AcemqRange ranges[RANGES_PER_LEVEL];
+	int nfreed;
+	AcemqRange freed[RANGES_PER_LEVEL];
 } WakeLevel;
 
 /* Innermost level first.  In TopTransactionContext, which outlives the callbacks. */
@@ -113,6 +115,16 @@ report_late(AcemqSlot *slot, const WakeLevel *level)
 	}
 }
 
+/* Whatever the cursor says: what holds a lane has been read once, and the scan does not come to a row that is gone. */
+static void
+report_freed(AcemqSlot *slot, const WakeLevel *level)
+{
+	SpinLockAcquire(&slot->late_mutex);
+	for (int i = 0; i < level->nfreed; i++)
+		add_range(slot->freed, &slot->nfreed, ACEMQ_FREED_RANGES, level->freed[i].lo, level->freed[i].hi);
+	SpinLockRelease(&slot->late_mutex);
+}
+
 void
 wake_report_late(int64 id)
 {
@@ -139,11 +151,13 @@ tell_worker(const WakeLevel *level)
 		report_late(slot, level);
 		pg_atomic_fetch_add_u64(&slot->added, level->added);
 	}
+	if (level->nfreed > 0)
+		report_freed(slot, level);
 	if (level->added + level->pending != 0)
 		pg_atomic_fetch_add_u64(&slot->pending, level->added + level->pending);
 	if (level->retired != 0)
 		pg_atomic_fetch_add_u64(&slot->retired, level->retired);
-	if (level->added > 0 || level->wake_worker)
+	if (level->added > 0 || level->nfreed > 0 || level->wake_worker)
 		acemq_wake_worker(slot);
 }
 
@@ -196,6 +210,8 @@ merge_into_parent(WakeLevel *child)
 
 	for (i = 0; i < child->nranges; i++)
 		add_range(parent->ranges, &parent->nranges, RANGES_PER_LEVEL, child->ranges[i].lo, child->ranges[i].hi);
+	for (i = 0; i < child->nfreed; i++)
+		add_range(parent->freed, &parent->nfreed, RANGES_PER_LEVEL, child->freed[i].lo, child->freed[i].hi);
 	parent->added += child->added;
 	parent->pending += child->pending;
 	parent->retired += child->retired;
@@ -266,6 +282,17 @@ wake_note_added(int64 id)
 	level = current_level();
 	level->added++;
 	add_range(level->ranges, &level->nranges, RANGES_PER_LEVEL, id, id);
+}
+
+void
+wake_note_freed(int64 id)
+{
+	WakeLevel *level;
+
+	if (acemq_shared == NULL)
+		return;
+	level = current_level();
+	add_range(level->freed, &level->nfreed, RANGES_PER_LEVEL, id, id);
 }
 
 void

@@ -23,6 +23,14 @@ extern void wake_note_added(int64 id);
 extern void wake_note_change(int64 pending, int64 retired);
 
 /*
+ * The row `id` has failed or was leased, so its lane may be held for it; if the
+ * transaction commits there is no reason any more, or another one: the row is
+ * gone, is retired, or is to be tried at another time.  The worker has passed
+ * over it and would not miss it by itself.
+ */
+extern void wake_note_freed(int64 id);
+
+/*
  * At once, and whatever becomes of this transaction: the worker may have
  * passed over that row because it was locked, and shall look at it again.  Never raises an
  * error, so it can be called while a transaction ends.

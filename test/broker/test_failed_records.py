@@ -197,6 +197,118 @@ def test_cancel(db):
     assert ids(vhost.drain(queue, 3, timeout=60)) == [bad, waiting[0], waiting[2]]
 
 
+PATIENCE = {"acemq.retry_delay": "1h", "acemq.retry_delay_max": "1h", "acemq.poll_interval": "60s"}
+
+
+@pytest.fixture
+def patient(db):
+    """The database with a back-off that no test waits for, and where the worker finds nothing by polling."""
+    for name, value in PATIENCE.items():
+        db.sql(f"ALTER DATABASE \"{db.name}\" SET {name} = '{value}'")
+    restart_worker(db)
+    return db
+
+
+def held_by(db):
+    return db.status()["held_by"] or ""
+
+
+def held_lane(db, **options):
+    """A failed message and one behind it; the lane is held for the first."""
+    failed = add(db, "no such exchange", "k", **options)
+    await_until(lambda: failed in held_by(db), 15, lambda: f"the lane is held: {held_by(db)}")
+    await_until(lambda: attempts(db, failed) == 1, 10, "the attempt is written down")
+    return failed, add(db, "orders", "k", **options)
+
+
+CANCEL = "SELECT acemq.outbox_cancel(%(id)s)"
+# How a row goes that holds its lane; whether the worker is told or has to find out when it polls.
+WAYS_OUT = {
+    "cancelled": [CANCEL],
+    "in a subtransaction": ["SAVEPOINT a", CANCEL, "RELEASE a"],
+    "undone and done again": ["SAVEPOINT a", CANCEL, "ROLLBACK TO a", CANCEL],
+    "released and cancelled": ["SELECT acemq.outbox_release(%(id)s)", CANCEL],
+    "deleted by hand": ["DELETE FROM acemq.outbox WHERE message_id = %(id)s"],
+    "retired by hand": ["UPDATE acemq.outbox SET retired_at = now() WHERE message_id = %(id)s"],
+    "no longer backing off": ["UPDATE acemq.outbox SET next_attempt_at = NULL, exchange = 'orders' WHERE message_id = %(id)s"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS_OUT)
+def test_a_lane_goes_on_without_its_failed_message(patient, way):
+    """At the commit if acemq was asked, with the next poll if it was done by hand; and nothing keeps naming the message."""
+    db = patient
+    queue = db.vhost.declare("events", exchange="orders", binding="#")
+    failed, behind = held_lane(db, ordering_key="k")
+    if "hand" in way or "longer" in way:
+        db.sql(f'ALTER DATABASE "{db.name}" RESET acemq.poll_interval')
+        restart_worker(db)
+        await_until(lambda: failed in held_by(db), 15, "the lane is held")
+    with db.connect() as connection, connection.cursor() as cursor:
+        for statement in WAYS_OUT[way]:
+            cursor.execute(statement, {"id": failed})
+        assert db.vhost.drain(queue) == [] and failed in held_by(db)
+    assert ids(db.vhost.drain(queue, 1, timeout=5))[-1] in (failed, behind)
+    await_until(lambda: held_by(db) == "", 5, "status names nobody")
+    assert db.value("SELECT ok FROM acemq.doctor() WHERE \"check\" = 'held lanes'")
+
+
+def test_a_cancel_that_is_rolled_back_frees_nothing(patient):
+    queue = patient.vhost.declare("events", exchange="orders", binding="#")
+    failed, behind = held_lane(patient, ordering_key="k")
+    connection = patient.connect()
+    with connection.cursor() as cursor:
+        cursor.execute(CANCEL, {"id": failed})
+        connection.rollback()
+        cursor.execute("SAVEPOINT a")
+        cursor.execute(CANCEL, {"id": failed})
+        cursor.execute("ROLLBACK TO a")
+        connection.commit()
+    other = add(patient, "orders", "k")
+    assert ids(patient.vhost.drain(queue, 1)) == [other]
+    assert failed in held_by(patient)
+    assert patient.value("SELECT acemq.outbox_cancel(%s)", (failed,))
+    assert ids(patient.vhost.drain(queue, 1, timeout=5)) == [behind]
+
+
+def test_the_next_failed_message_holds_its_lane(patient):
+    """Two that back off in one pipelined lane: without the first the second holds it."""
+    db = patient
+    queue = db.vhost.declare("events", exchange="orders", binding="good")
+    db.sql("SELECT acemq.relay_pause()")
+    db.await_state("paused")
+    first, second = add(db, "orders", "bad"), add(db, "orders", "bad")
+    db.sql("UPDATE acemq.outbox SET attempts = 1, next_attempt_at = now() + '1 hour'")
+    good = add(db, "orders", "good")
+    db.sql("SELECT acemq.relay_resume()")
+    for holder in (first, second):
+        await_until(lambda: holder in held_by(db), 10, lambda: f"the lane is held: {held_by(db)}")
+        assert db.vhost.drain(queue) == []
+        assert db.value("SELECT acemq.outbox_cancel(%s)", (holder,))
+    assert ids(db.vhost.drain(queue, 1, timeout=5)) == [good]
+
+
+@pytest.mark.parametrize("report", ["outbox_mark_published(id, 'other')", "outbox_mark_failed(id, 'broken', 'other')"])
+def test_a_lane_goes_on_after_a_lease(db, report):
+    """A relay outside the server settles what it had leased long before the lease ends."""
+    queue = db.vhost.declare("events", exchange="orders", binding="#")
+    # One attempt, so that the second report retires the message: for a session that begins afterwards.
+    db.sql(f"ALTER DATABASE \"{db.name}\" SET acemq.max_attempts = 1")
+    db.sql(f"ALTER DATABASE \"{db.name}\" SET acemq.poll_interval = '60 s'")
+    restart_worker(db)
+    db.sql("SELECT acemq.relay_pause()")
+    db.await_state("paused")
+    leased, behind = (add(db, "orders", "k", ordering_key="k") for _ in range(2))
+    (claimed,) = db.sql("SELECT id FROM acemq.outbox_claim(1, '1 hour', 'other')")
+    db.sql("SELECT acemq.relay_resume()")
+    await_until(lambda: leased in held_by(db), 15, lambda: f"the lane is held: {held_by(db)}")
+    with db.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT acemq.{report} FROM (SELECT %s::bigint AS id) one", claimed)
+        assert cursor.fetchone()[0]
+    assert ids(db.vhost.drain(queue, 1, timeout=5)) == [behind]
+    await_until(lambda: held_by(db) == "", 5, "status names nobody")
+
+
 def test_not_before(db):
     """A row waits until it is due, holds nobody meanwhile, and can be cancelled until then."""
     queue = db.vhost.declare("events", exchange="orders", binding="#")
