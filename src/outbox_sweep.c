@@ -222,32 +222,52 @@ message_failed(Sweep *sweep)
 	                        "acemq.outbox_pending and acemq.outbox_retired.")));
 }
 
+static bool
+is_cut_off(AcemqState state)
+{
+	return state == ACEMQ_STATE_DISCONNECTED || state == ACEMQ_STATE_BLOCKED;
+}
+
 /* The connection's error explains a missing connection, and nothing else does. */
 static char *
-what_the_relay_does(AcemqSlot *slot)
+what_the_relay_does(AcemqState state, const SlotTexts *texts)
 {
-	AcemqState state = slot ? (AcemqState) pg_atomic_read_u32(&slot->state) : ACEMQ_STATE_STARTING;
-	SlotTexts texts;
+	if (is_cut_off(state) && texts->connection_error_at != 0)
+		return psprintf("The relay is in state \"%s\": %s", acemq_state_name(state), texts->connection_error);
+	if (!is_cut_off(state) && texts->held_by[0] != '\0')
+		return psprintf("The relay is in state \"%s\", and a message that failed or is leased holds up others: %s",
+		                acemq_state_name(state), texts->held_by);
+	return psprintf("The relay is in state \"%s\".", acemq_state_name(state));
+}
 
-	if (state != ACEMQ_STATE_DISCONNECTED && state != ACEMQ_STATE_BLOCKED)
-		return psprintf("The relay is in state \"%s\".", acemq_state_name(state));
-	texts = slot_texts(slot);
-	if (texts.connection_error_at == 0)
-		return psprintf("The relay is in state \"%s\".", acemq_state_name(state));
-	return psprintf("The relay is in state \"%s\": %s", acemq_state_name(state), texts.connection_error);
+static const char *
+what_to_do(AcemqState state, const SlotTexts *texts)
+{
+	if (!is_cut_off(state) && texts->held_by[0] != '\0')
+		return "acemq.outbox_pending shows what has failed and why, and when it is tried again; acemq.outbox_release() "
+		       "has it tried at once, acemq.outbox_cancel() gives it up.";
+	return "They stay in the outbox and are sent when the broker takes them.";
 }
 
 static void
 timed_out(Sweep *sweep)
 {
 	int64 left = waited_rows_count_left(sweep->rows, COUNT_LEFT_MAX);
+	AcemqState state = ACEMQ_STATE_STARTING;
+	SlotTexts texts = {.held_by = ""};
 
-	ereport(ERROR, (errcode(ERRCODE_ACEMQ_BROKER_UNAVAILABLE),
-	                errmsg("not everything was sent in time: %s%lld of %lld messages left",
-	                       left > COUNT_LEFT_MAX ? "more than " : "", (long long) Min(left, COUNT_LEFT_MAX),
-	                       (long long) waited_rows_count(sweep->rows)),
-	                errdetail_internal("%s", what_the_relay_does(sweep->slot)),
-	                errhint("They stay in the outbox and are sent when the broker takes them.")));
+	if (sweep->slot != NULL)
+	{
+		state = (AcemqState) pg_atomic_read_u32(&sweep->slot->state);
+		texts = slot_texts(sweep->slot);
+	}
+
+	ereport(ERROR,
+	        (errcode(ERRCODE_ACEMQ_BROKER_UNAVAILABLE),
+	         errmsg("not everything was sent in time: %s%lld of %lld messages left",
+	                left > COUNT_LEFT_MAX ? "more than " : "", (long long) Min(left, COUNT_LEFT_MAX),
+	                (long long) waited_rows_count(sweep->rows)),
+	         errdetail_internal("%s", what_the_relay_does(state, &texts)), errhint("%s", what_to_do(state, &texts))));
 }
 
 /* Are they gone?  Every row is looked at only if some row has failed since the last time. */

@@ -309,6 +309,16 @@ def test_a_lane_goes_on_after_a_lease(db, report):
     await_until(lambda: held_by(db) == "", 5, "status names nobody")
 
 
+def test_sweep_tells_of_a_held_lane(patient):
+    """The broker takes everything: it is the failed message that has to be seen to."""
+    failed, _ = held_lane(patient, ordering_key="k")
+    with pytest.raises(Exception) as raised:
+        patient.sql("SELECT acemq.outbox_sweep('1 s')")
+    assert raised.value.pgcode == "AQ004"
+    assert f'lane "k", message {failed}, until ' in raised.value.diag.message_detail
+    assert "outbox_pending" in raised.value.diag.message_hint and "outbox_release" in raised.value.diag.message_hint
+
+
 def test_not_before(db):
     """A row waits until it is due, holds nobody meanwhile, and can be cancelled until then."""
     queue = db.vhost.declare("events", exchange="orders", binding="#")
