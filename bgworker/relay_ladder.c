@@ -45,7 +45,7 @@ const char *
 relay_rung_missing(const OutboxRow *row)
 {
 	return row->rung ? "; the ladder is missing: set acemq.scheduler = on, or start the scheduler of another AceMQ "
-	                   "library, which declares it"
+	                   "library, which declares it, or see scheduler_problem in acemq.status"
 	                 : "";
 }
 

@@ -263,6 +263,8 @@ scheduler_next_deadline(Scheduler *scheduler)
 	earliest(&deadline, scheduler->now + (int64) Max(acemq_heartbeat, 1) * USECS_PER_SEC / 2);
 	if (scheduler->trouble_at != 0)
 		earliest(&deadline, Max(scheduler->trouble_at + TROUBLE_SHOWN_MS * 1000, scheduler->now + USECS_PER_SEC));
+	if (scheduler->detour_at != 0)
+		earliest(&deadline, Max(scheduler->detour_at + TROUBLE_SHOWN_MS * 1000, scheduler->now + USECS_PER_SEC));
 	if (scheduler->nwire > 0)
 		earliest(&deadline, Max(scheduler->confirm_look_at, scheduler->now + 1000));
 	if (broker_is_blocked(link_conn(scheduler->link)) || reason_to_be_off(scheduler) != NULL)
@@ -332,11 +334,16 @@ show_problem(Scheduler *scheduler)
 
 	if (scheduler->trouble_at != 0 && well && !fresh)
 		scheduler->trouble_at = 0;
+	if (scheduler->now - scheduler->detour_at >= TROUBLE_SHOWN_MS * 1000)
+		scheduler->detour_at = 0;
 	initStringInfo(&text);
 	if (scheduler->trouble_at != 0)
 		appendStringInfo(&text, "at %s: %s", timestamptz_to_str(scheduler->trouble_at), scheduler->trouble);
 	if (scheduler->ladder_problem[0] != '\0')
 		appendStringInfo(&text, "%s%s", text.len > 0 ? "; " : "", scheduler->ladder_problem);
+	if (scheduler->detour_at != 0)
+		appendStringInfo(&text, "%sat %s: %s", text.len > 0 ? "; " : "", timestamptz_to_str(scheduler->detour_at),
+		                 scheduler->detour);
 	show_text(scheduler, text.data);
 }
 
@@ -370,4 +377,23 @@ scheduler_note_trouble(Scheduler *scheduler, const char *what, const char *detai
 	}
 	strlcpy(scheduler->trouble, text, sizeof(scheduler->trouble));
 	scheduler->trouble_at = scheduler->now;
+}
+
+/* A missing target may have thousands of messages, each of which comes back every ten seconds. */
+void
+scheduler_note_detour(Scheduler *scheduler, const WaitingMessage *waiting, const char *why)
+{
+	snprintf(scheduler->detour, sizeof(scheduler->detour),
+	         "a message is not taken by its target and is tried there again every 10 s (exchange \"%s\", routing key "
+	         "\"%s\"): %s",
+	         waiting->exchange, waiting->routing_key, why);
+	scheduler->detour_at = scheduler->now;
+	scheduler->detours_unlogged++;
+	if (scheduler->detours_logged_at != 0 && scheduler->now - scheduler->detours_logged_at < LOG_AGAIN_MS * 1000)
+		return;
+	ereport(LOG, (errmsg("acemq: scheduler: %s", scheduler->detour),
+	              errdetail("Attempts that ended so since the last line of this kind: %llu.",
+	                        (unsigned long long) scheduler->detours_unlogged)));
+	scheduler->detours_unlogged = 0;
+	scheduler->detours_logged_at = scheduler->now;
 }

@@ -118,7 +118,11 @@ struct Scheduler
 	TimestampTz trouble_at;         /* 0: none */
 	TimestampTz trouble_logged_at;
 	char shown[ACEMQ_ERROR_TEXT];
-	bool shown_known; /* false: something else may be in shared memory */
+	bool shown_known;              /* false: something else may be in shared memory */
+	char detour[ACEMQ_ERROR_TEXT]; /* the last message whose target did not take it, and why */
+	TimestampTz detour_at;         /* 0: none */
+	uint64 detours_unlogged;
+	TimestampTz detours_logged_at;
 	uint64 malformed_unlogged;
 	TimestampTz malformed_logged_at;
 };
@@ -130,6 +134,9 @@ extern void scheduler_lost(Scheduler *scheduler, const char *reason);
 
 /* Shown in acemq.status until all has been well for a while, and logged.  `detail` may be NULL. */
 extern void scheduler_note_trouble(Scheduler *scheduler, const char *what, const char *detail);
+
+/* The same of a message that is due and goes around the ladder once more; nobody else has to do anything for it. */
+extern void scheduler_note_detour(Scheduler *scheduler, const WaitingMessage *waiting, const char *why);
 
 /* ---- scheduler_ladder.c ---- */
 
@@ -165,11 +172,11 @@ extern void scheduler_check_confirm_timeout(Scheduler *scheduler);
 extern void targets_init(Scheduler *scheduler);
 /* Its exchange has shown on this connection that it is there. */
 extern bool target_is_proven(Scheduler *scheduler, const WaitingMessage *waiting);
-/* It would only be tried in vain now: its exchange is missing, or its queue does not answer. */
-extern bool target_is_away(Scheduler *scheduler, const WaitingMessage *waiting);
+/* Why it would only be tried in vain now: its exchange is missing, or its queue does not answer.  NULL: it may be tried. */
+extern const char *target_is_away(Scheduler *scheduler, const WaitingMessage *waiting);
 extern void target_is_there(Scheduler *scheduler, const WaitingMessage *waiting);
 extern void target_took(Scheduler *scheduler, const WaitingMessage *waiting);
-extern void target_is_missing(Scheduler *scheduler, const WaitingMessage *waiting);
+extern void target_is_missing(Scheduler *scheduler, const WaitingMessage *waiting, const char *why);
 extern void target_is_silent(Scheduler *scheduler, const WaitingMessage *waiting, TimestampTz sent_at);
 extern void target_is_tried(Scheduler *scheduler, const WaitingMessage *waiting);
 /* A new connection, or a channel died that several shared: everything has to be shown again. */

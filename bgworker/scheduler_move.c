@@ -38,7 +38,7 @@ typedef enum SendResult
 static void drop_malformed(Scheduler *scheduler, Move *move, const char *reason);
 static void log_malformed(Scheduler *scheduler, const char *reason);
 static SendResult send_move(Scheduler *scheduler, Move *move);
-static const LadderRung *choose_rung(Scheduler *scheduler, const Move *move);
+static const LadderRung *choose_rung(Scheduler *scheduler, const Move *move, const char **away);
 static int choose_channel(Scheduler *scheduler, const Move *move, bool hop);
 static int free_probe(Scheduler *scheduler, const Move *move, bool hop, bool proven);
 static bool same_exchange(const Move *a, const Move *b, bool hop);
@@ -201,7 +201,8 @@ scheduler_publish(Scheduler *scheduler)
 static SendResult
 send_move(Scheduler *scheduler, Move *move)
 {
-	const LadderRung *rung = choose_rung(scheduler, move);
+	const char *away = NULL;
+	const LadderRung *rung = choose_rung(scheduler, move, &away);
 	bool hop = rung != NULL;
 	int channel = choose_channel(scheduler, move, hop);
 	BrokerMessage message;
@@ -230,6 +231,8 @@ send_move(Scheduler *scheduler, Move *move)
 		case BROKER_LOST:
 			return SEND_STOP;
 	}
+	if (away != NULL)
+		scheduler_note_detour(scheduler, &move->waiting, away);
 	move->state = MOVE_ON_WIRE;
 	move->hop = hop;
 	move->channel = channel;
@@ -243,16 +246,16 @@ send_move(Scheduler *scheduler, Move *move)
 	return SEND_DONE;
 }
 
-/* NULL: to its target. */
+/* NULL: to its target.  `away` is set if it could be tried there and is not, because that would be in vain. */
 static const LadderRung *
-choose_rung(Scheduler *scheduler, const Move *move)
+choose_rung(Scheduler *scheduler, const Move *move, const char **away)
 {
 	const LadderRung *rung;
 
 	if (move->detour)
 		return ladder_usable_rung(ladder_detour(), scheduler->rungs_differ);
 	rung = ladder_rung_for(waiting_message_left_ms(&move->waiting, now_ms(scheduler)));
-	if (rung == NULL && target_is_away(scheduler, &move->waiting))
+	if (rung == NULL && (*away = target_is_away(scheduler, &move->waiting)) != NULL)
 		rung = ladder_detour();
 	return rung != NULL ? ladder_usable_rung(rung, scheduler->rungs_differ) : NULL;
 }

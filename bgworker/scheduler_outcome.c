@@ -44,6 +44,7 @@ static void unsettled(Scheduler *scheduler, Move *move, int channel);
 static void closed_alone(Scheduler *scheduler, Move *move);
 static void channel_closed(Scheduler *scheduler, const BrokerEvent *event);
 static void consumer_channel_closed(Scheduler *scheduler, const BrokerEvent *event);
+static void take_detour(Scheduler *scheduler, Move *move, const char *why);
 static void hop_in_a_second(Scheduler *scheduler, Move *move);
 static void later(Scheduler *scheduler, Move *move, const char *why);
 
@@ -155,7 +156,7 @@ returned(Scheduler *scheduler, Move *move, const BrokerEvent *event)
 		hop_in_a_second(scheduler, move);
 	}
 	else
-		move->detour = true;
+		take_detour(scheduler, move, psprintf("%d %s", event->code, event->text));
 }
 
 static void
@@ -170,7 +171,7 @@ nacked(Scheduler *scheduler, Move *move)
 	if (hop)
 		later(scheduler, move, "a rung of the ladder refuses messages (basic.nack)");
 	else
-		move->detour = true;
+		take_detour(scheduler, move, "the broker refused it (basic.nack)");
 }
 
 /* Alone on its channel: it is the culprit.  Otherwise it is one of the suspects. */
@@ -200,11 +201,20 @@ closed_alone(Scheduler *scheduler, Move *move)
 		later(scheduler, move, scheduler->closed_text);
 	else
 	{
+		const char *why = psprintf("%d %s", scheduler->closed_code, scheduler->closed_text);
+
 		if (scheduler->closed_code == REPLY_NOT_FOUND || scheduler->closed_code == REPLY_ACCESS_REFUSED)
-			target_is_missing(scheduler, &move->waiting);
-		move->detour = true;
+			target_is_missing(scheduler, &move->waiting, why);
+		take_detour(scheduler, move, why);
 		move->suspect = false; /* it was the target that closed the channel */
 	}
+}
+
+static void
+take_detour(Scheduler *scheduler, Move *move, const char *why)
+{
+	move->detour = true;
+	scheduler_note_detour(scheduler, &move->waiting, why);
 }
 
 static void

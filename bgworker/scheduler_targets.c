@@ -32,14 +32,17 @@
 #define SILENT_SLACK_MS 1000
 /* Beyond this many, those that say nothing any more are forgotten, then all. */
 #define TARGETS_MAX 10000
+/* Of the broker's words, the beginning. */
+#define TARGET_WHY_LEN 128
 
 typedef struct Target
 {
 	uint64 hash[2]; /* hash key: two that share 128 bits share their fate */
 	bool proven;
 	TimestampTz away_until;
-	int silences;          /* in a row */
-	TimestampTz silent_at; /* what was sent before that has been counted */
+	char why[TARGET_WHY_LEN]; /* of an exchange: the broker's words when it was missing */
+	int silences;             /* in a row */
+	TimestampTz silent_at;    /* what was sent before that has been counted */
 } Target;
 
 static Target *find_exchange(Scheduler *scheduler, const WaitingMessage *waiting, HASHACTION action);
@@ -75,6 +78,7 @@ find(Scheduler *scheduler, const char *name, int len, int kind, HASHACTION actio
 	{
 		target->proven = false;
 		target->away_until = 0;
+		target->why[0] = '\0';
 		target->silences = 0;
 		target->silent_at = 0;
 	}
@@ -111,14 +115,17 @@ target_is_proven(Scheduler *scheduler, const WaitingMessage *waiting)
 	return target != NULL && target->proven;
 }
 
-bool
+const char *
 target_is_away(Scheduler *scheduler, const WaitingMessage *waiting)
 {
 	Target *exchange = find_exchange(scheduler, waiting, HASH_FIND);
 	Target *place = find_place(scheduler, waiting, HASH_FIND);
 
-	return (exchange != NULL && exchange->away_until > scheduler->now) ||
-	       (place != NULL && place->away_until > scheduler->now);
+	if (exchange != NULL && exchange->away_until > scheduler->now)
+		return exchange->why;
+	if (place != NULL && place->away_until > scheduler->now)
+		return "no confirm within acemq.confirm_timeout when it was last tried";
+	return NULL;
 }
 
 void
@@ -147,11 +154,12 @@ target_took(Scheduler *scheduler, const WaitingMessage *waiting)
 }
 
 void
-target_is_missing(Scheduler *scheduler, const WaitingMessage *waiting)
+target_is_missing(Scheduler *scheduler, const WaitingMessage *waiting, const char *why)
 {
 	Target *target = find_exchange(scheduler, waiting, HASH_ENTER);
 
 	target->proven = false;
+	strlcpy(target->why, why, sizeof(target->why));
 	target->away_until = scheduler->now + MISSING_MS * 1000;
 }
 

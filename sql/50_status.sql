@@ -72,7 +72,7 @@ COMMENT ON COLUMN acemq.status.ladder_hops IS 'times this worker put a message o
 COMMENT ON COLUMN acemq.status.ladder_malformed IS 'messages in the ladder''s control queue that could not be read and were dropped';
 COMMENT ON COLUMN acemq.status.scheduler IS 'consumer of the ladder''s control queue: off, disconnected, not consuming, consuming or blocked';
 COMMENT ON COLUMN acemq.status.scheduler_since IS 'when that began';
-COMMENT ON COLUMN acemq.status.scheduler_problem IS 'why it does not consume, or what of the ladder is not as it should be; stays for about a minute after an interruption';
+COMMENT ON COLUMN acemq.status.scheduler_problem IS 'why it does not consume, what of the ladder is not as it should be, or where a message goes that its target does not take; stays for about a minute after an interruption';
 
 -- acemq.doctor: is all well here, in words.
 --

@@ -183,7 +183,7 @@ def test_a_missing_ladder_holds_nobody_else(db, queue):
     db.sql("SELECT acemq.outbox_release('waits')")
     await_until(lambda: "NO_ROUTE" in last_error(db, "waits"), what="returned, as the rung is not there")
     error = last_error(db, "waits")
-    assert '"acemq.schedule.1m"' in error and "acemq.scheduler" in error
+    assert '"acemq.schedule.1m"' in error and "acemq.scheduler" in error and "scheduler_problem in acemq.status" in error
     assert counters(db) == [0, 0, 0, 0]
 
     declare_ladder(db.vhost)

@@ -100,6 +100,28 @@ def test_one_bad_exchange_harms_nobody_else(db, queue, cluster):
     assert db.status()["scheduler"] == "consuming" and db.status()["state"] in ("idle", "relaying")
 
 
+@pytest.mark.parametrize("target, reason", [({"exchange": "orders", "routing_key": "nobody"}, "312 NO_ROUTE"),
+                                            ({"exchange": "missing"}, "404"),
+                                            ({"exchange": "", "routing_key": "full"}, "basic.nack")])
+def test_a_target_that_does_not_take_it_is_told_of(db, broker, cluster, target, reason):
+    """Who is to look for a message that circles finds it in status, doctor and (once a minute) the log."""
+    db.vhost.declare("events", exchange="orders", binding="order.due")
+    db.vhost.declare("full", x_max_length=1, x_overflow="reject-publish")
+    with db.vhost.channel() as channel:
+        channel.basic_publish("", "full", b"")
+    await_consuming(db)
+    mark = cluster.log_mark()
+    ladder.put_all(db.vhost, [target for _ in range(20)])
+    await_problem(db, reason)
+    problem = db.status()["scheduler_problem"]
+    assert f'exchange "{target["exchange"]}"' in problem
+    assert f'routing key "{target.get("routing_key", "order.due")}"' in problem
+    ok, detail = db.sql("SELECT ok, detail FROM acemq.doctor() WHERE \"check\" = 'scheduler'")[0]
+    assert ok and reason in detail
+    await_until(lambda: counters(db)[0] >= 20, what=lambda: counters(db))
+    assert cluster.log_since(mark).count("is not taken by its target") == 1
+
+
 def test_an_exchange_that_goes_while_it_is_trusted(db, queue):
     """The main channel dies with others on it: they are sent again, and only the bad one goes around."""
     other = db.vhost.declare("other", exchange="others", binding="#")
