@@ -235,7 +235,7 @@ what_the_relay_does(AcemqState state, const SlotTexts *texts)
 	if (is_cut_off(state) && texts->connection_error_at != 0)
 		return psprintf("The relay is in state \"%s\": %s", acemq_state_name(state), texts->connection_error);
 	if (!is_cut_off(state) && texts->held_by[0] != '\0')
-		return psprintf("The relay is in state \"%s\", and a message that failed or is leased holds up others: %s",
+		return psprintf("The relay is in state \"%s\", and a message that failed or is leased holds its lane: %s",
 		                acemq_state_name(state), texts->held_by);
 	return psprintf("The relay is in state \"%s\".", acemq_state_name(state));
 }
