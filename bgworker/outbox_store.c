@@ -248,13 +248,16 @@ read_row(HeapTuple tuple, TupleDesc desc, OutboxRow *row)
 	row->size = row->body_len + (isnull ? 0 : toast_raw_datum_size(headers)) + sizeof(OutboxRow);
 }
 
+/* 0 is none; the moment that is stored as 0, 2000-01-01 in UTC, is taken for the microsecond after it. */
 static TimestampTz
 read_time(HeapTuple tuple, TupleDesc desc, int column)
 {
 	bool isnull;
 	Datum value = SPI_getbinval(tuple, desc, column, &isnull);
 
-	return isnull ? 0 : DatumGetTimestampTz(value);
+	if (isnull)
+		return 0;
+	return DatumGetTimestampTz(value) != 0 ? DatumGetTimestampTz(value) : 1;
 }
 
 static int64

@@ -13,7 +13,7 @@
  * its publish onto a rung; the other kind is the delivery to its target.
  * Detour: the hop of one that is due, but whose target does not take it.
  *
- * May depend on: scheduler_internal.h, src/guc.h.
+ * May depend on: scheduler_internal.h, src/backoff.h, src/guc.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,15 +22,20 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "backoff.h"
 #include "guc.h"
 
 /* After an interruption status goes on telling of it for so long. */
 #define TROUBLE_SHOWN_MS INT64CONST(60000)
 #define LOG_AGAIN_MS     INT64CONST(60000)
 
+#define RECONNECT_FIRST_MS 1000
+#define RECONNECT_MAX_MS   20000
+
 static const char *reason_to_be_off(Scheduler *scheduler);
 static bool keep_connection(Scheduler *scheduler, bool wanted);
 static void notice_loss(Scheduler *scheduler);
+static void delay_reconnect(Scheduler *scheduler, bool lost);
 static bool work(Scheduler *scheduler);
 static void show_state(Scheduler *scheduler, const char *off_because);
 static void show_problem(Scheduler *scheduler);
@@ -126,7 +131,8 @@ keep_connection(Scheduler *scheduler, bool wanted)
 		scheduler_lost(scheduler, NULL);
 		return false;
 	}
-	if (wanted && link_ensure(scheduler->link, scheduler->now) && !was_connected)
+	if (wanted && scheduler->now >= scheduler->reconnect_at && link_ensure(scheduler->link, scheduler->now) &&
+	    !was_connected)
 	{
 		scheduler->now = GetCurrentTimestamp();
 		scheduler_ladder_reset(scheduler);
@@ -152,6 +158,26 @@ notice_loss(Scheduler *scheduler)
 		scheduler_lost(scheduler, broker_lost_reason(link_conn(scheduler->link)));
 }
 
+/*
+ * One that was lost before it was of any use, or over a request that was not
+ * answered, would be lost in the same way again, and each time the relay waits.
+ */
+static void
+delay_reconnect(Scheduler *scheduler, bool lost)
+{
+	bool hung = scheduler->hung_until > GetCurrentTimestamp();
+
+	if (!lost || (scheduler->consuming && !hung))
+		scheduler->losses = 0;
+	scheduler->reconnect_at = 0;
+	if (scheduler->losses > 0 || (lost && hung))
+		scheduler->reconnect_at =
+		    GetCurrentTimestamp() +
+		    backoff_delay_ms(Max(scheduler->losses, 1), RECONNECT_FIRST_MS, RECONNECT_MAX_MS) * 1000;
+	if (lost)
+		scheduler->losses = Min(scheduler->losses + 1, 30);
+}
+
 void
 scheduler_lost(Scheduler *scheduler, const char *reason)
 {
@@ -159,6 +185,7 @@ scheduler_lost(Scheduler *scheduler, const char *reason)
 
 	if (reason != NULL)
 		strlcpy(words, reason, sizeof(words)); /* it may be the connection's own memory */
+	delay_reconnect(scheduler, reason != NULL);
 
 	/* The deliveries are memory of the connection. */
 	dlist_init(&scheduler->moves);
@@ -186,6 +213,7 @@ scheduler_config_changed(Scheduler *scheduler)
 	if (changed && link_conn(scheduler->link))
 		scheduler_lost(scheduler, NULL);
 	scheduler->max_body = max_body_bytes();
+	scheduler->reconnect_at = 0;
 	link_reread_settings(scheduler->link);
 }
 
@@ -256,7 +284,7 @@ scheduler_next_deadline(Scheduler *scheduler)
 	dlist_iter iter;
 
 	if (reason_to_be_off(scheduler) == NULL && link_next_try_at(scheduler->link) != 0)
-		earliest(&deadline, link_next_try_at(scheduler->link));
+		earliest(&deadline, Max(link_next_try_at(scheduler->link), scheduler->reconnect_at));
 	if (link_conn(scheduler->link) == NULL)
 		return deadline;
 

@@ -59,12 +59,12 @@ typedef struct Move
 	WaitingMessage waiting;
 	MoveState state;
 	TimestampTz not_before;
-	int failures; /* in a row, of what is not the target's to take or leave */
-	bool detour;  /* its target did not take it: once more around the ladder */
-	bool suspect; /* was on a channel that died: goes alone */
-	bool orphan;  /* the broker has it in the queue again: nothing is left to settle */
-	bool hop;     /* what is on the wire is a hop */
-	int channel;  /* it is on the wire of */
+	int failures;           /* in a row, of what is not the target's to take or leave */
+	bool detour;            /* its target did not take it: once more around the ladder */
+	bool suspect;           /* was on a channel that died: goes alone */
+	bool orphan;            /* the broker has it in the queue again: nothing is left to settle */
+	const LadderRung *rung; /* what is on the wire is a hop onto it; NULL: to its target */
+	int channel;            /* it is on the wire of */
 	TimestampTz sent_at;
 } Move;
 
@@ -90,6 +90,8 @@ struct Scheduler
 	char closed_text[ACEMQ_ERROR_TEXT];
 	bool socket_full;         /* last publish found no room in the socket */
 	bool more;                /* stopped for the turn's limit */
+	int losses;               /* of connections, in a row, before anything was consumed */
+	TimestampTz reconnect_at; /* not before */
 	TimestampTz unblocked_at; /* confirm deadlines count from here at the earliest */
 	TimestampTz confirm_look_at;
 	TimestampTz requeue_at;
@@ -103,7 +105,10 @@ struct Scheduler
 	bool ladder_trusted;       /* its exchange is there */
 	uint32 rungs_differ;       /* not to be used: what they do with a message is not known; for the relay too */
 	uint32 rungs_differ_found; /* by this pass so far */
-	StringInfoData found;      /* problems of this pass */
+	TimestampTz rung_refused_until[LADDER_RUNGS]; /* it nacked */
+	int hung_queue; /* did not answer a request: left out until then; see queue_of_step() */
+	TimestampTz hung_until;
+	StringInfoData found; /* problems of this pass */
 	int nfound;
 	char ladder_problem[ACEMQ_ERROR_TEXT]; /* of the last pass; "": none */
 
@@ -143,6 +148,9 @@ extern void scheduler_note_detour(Scheduler *scheduler, const WaitingMessage *wa
 extern void scheduler_ladder_reset(Scheduler *scheduler);
 /* A few requests to the broker, if it is time for them; true: there are more to make. */
 extern bool scheduler_keep_ladder(Scheduler *scheduler);
+/* Rungs that are not to be used now, bit i: ladder_rungs[i]. */
+extern uint32 scheduler_unusable_rungs(Scheduler *scheduler);
+extern void scheduler_rung_refuses(Scheduler *scheduler, const LadderRung *rung);
 /* As soon as possible: something of it is missing. */
 extern void scheduler_declare_again(Scheduler *scheduler);
 extern void scheduler_keep_consumer(Scheduler *scheduler);
@@ -170,12 +178,14 @@ extern void scheduler_check_confirm_timeout(Scheduler *scheduler);
 /* ---- scheduler_targets.c ---- */
 
 extern void targets_init(Scheduler *scheduler);
-/* Its exchange has shown on this connection that it is there. */
+/* Its exchange has shown on this connection that it is there, and it was not refused there lately. */
 extern bool target_is_proven(Scheduler *scheduler, const WaitingMessage *waiting);
 /* Why it would only be tried in vain now: its exchange is missing, or its queue does not answer.  NULL: it may be tried. */
 extern const char *target_is_away(Scheduler *scheduler, const WaitingMessage *waiting);
 extern void target_is_there(Scheduler *scheduler, const WaitingMessage *waiting);
 extern void target_took(Scheduler *scheduler, const WaitingMessage *waiting);
+/* Nothing may be published there, which may be true of that routing key only. */
+extern void target_refuses(Scheduler *scheduler, const WaitingMessage *waiting, const char *why);
 extern void target_is_missing(Scheduler *scheduler, const WaitingMessage *waiting, const char *why);
 extern void target_is_silent(Scheduler *scheduler, const WaitingMessage *waiting, TimestampTz sent_at);
 extern void target_is_tried(Scheduler *scheduler, const WaitingMessage *waiting);

@@ -29,6 +29,8 @@
 #define CONSUME_RETRY_MS     100
 #define CONSUME_RETRY_MAX    5000
 #define CONSUMED_WELL_MS     10000
+#define HUNG_MS              INT64CONST(300000)
+#define REFUSED_MS           INT64CONST(60000)
 #define REPLY_ACCESS_REFUSED 403
 #define REPLY_PRECONDITION   406
 
@@ -41,6 +43,8 @@ static bool pass_is_due(Scheduler *scheduler);
 static void begin_pass(Scheduler *scheduler);
 static void end_pass(Scheduler *scheduler);
 static bool take_step(Scheduler *scheduler);
+static int queue_of_step(int step);
+static bool is_left_out(Scheduler *scheduler, int step);
 static BrokerRequest request(Scheduler *scheduler, int step, BrokerDenial *denial);
 static BrokerRequest declare_queue(Scheduler *scheduler, int queue, BrokerDenial *denial);
 static BrokerRequest look_at_consumers(Scheduler *scheduler, BrokerDenial *denial);
@@ -125,13 +129,24 @@ end_pass(Scheduler *scheduler)
 	pg_atomic_write_u64(&scheduler->slot->ladder_seen_at, (uint64) scheduler->now);
 }
 
+static bool
+next_step(Scheduler *scheduler)
+{
+	if (++scheduler->next_step == LADDER_STEPS)
+		end_pass(scheduler);
+	return true;
+}
+
 /* False: not now, or the connection is lost. */
 static bool
 take_step(Scheduler *scheduler)
 {
 	BrokerDenial denial;
 	int step = scheduler->next_step;
+	TimestampTz begun = GetCurrentTimestamp();
 
+	if (is_left_out(scheduler, step))
+		return next_step(scheduler);
 	/* The last denial has closed it. */
 	if (!link_open_channel(scheduler->link, BROKER_CHANNEL_TOPOLOGY))
 		return false;
@@ -143,13 +158,60 @@ take_step(Scheduler *scheduler)
 		case BROKER_DENIED:
 			note_denial(scheduler, step, &denial);
 			break;
-		case BROKER_REQUEST_BLOCKED:
 		case BROKER_REQUEST_LOST:
+			/* A queue that hangs must not cost the relay this wait again and again. */
+			if (GetCurrentTimestamp() - begun >= acemq_io_timeout * INT64CONST(900))
+			{
+				scheduler->hung_queue = queue_of_step(step);
+				scheduler->hung_until = GetCurrentTimestamp() + HUNG_MS * 1000;
+			}
+			return false;
+		case BROKER_REQUEST_BLOCKED:
 			return false;
 	}
-	if (++scheduler->next_step == LADDER_STEPS)
-		end_pass(scheduler);
+	return next_step(scheduler);
+}
+
+/* 0 is the control queue, the others are the rungs; -1: the exchange. */
+static int
+queue_of_step(int step)
+{
+	if (step == STEP_EXCHANGE)
+		return -1;
+	return step == STEP_LOOK ? 0 : (step - STEP_FIRST_QUEUE) / 2;
+}
+
+static bool
+is_left_out(Scheduler *scheduler, int step)
+{
+	int queue = queue_of_step(step);
+
+	if (queue < 0 || queue != scheduler->hung_queue || scheduler->now >= scheduler->hung_until)
+		return false;
+	if (step == STEP_LOOK || (step - STEP_FIRST_QUEUE) % 2 == 1)
+		return true; /* has been told of already */
+	if (queue > 0)
+		scheduler->rungs_differ_found |= 1u << (queue - 1);
+	appendStringInfo(&scheduler->found, "%squeue %s does not answer", scheduler->nfound++ > 0 ? "; " : "",
+	                 queue_name(queue));
 	return true;
+}
+
+uint32
+scheduler_unusable_rungs(Scheduler *scheduler)
+{
+	uint32 unusable = scheduler->rungs_differ;
+
+	for (int i = 0; i < LADDER_RUNGS; i++)
+		if (scheduler->rung_refused_until[i] > scheduler->now)
+			unusable |= 1u << i;
+	return unusable;
+}
+
+void
+scheduler_rung_refuses(Scheduler *scheduler, const LadderRung *rung)
+{
+	scheduler->rung_refused_until[rung - ladder_rungs] = scheduler->now + REFUSED_MS * 1000;
 }
 
 static BrokerRequest

@@ -170,12 +170,17 @@ is_called(const WireField *field, const char *name)
 	return field->name_len == (int) strlen(name) && begins_with(field, name);
 }
 
-/* What the broker writes on messages by itself.  Its names are case-sensitive, as all are. */
+/*
+ * What the broker writes on messages by itself, or routes by: with CC or BCC
+ * each hop would put further copies wherever they say, on the ladder too.  The
+ * names are case-sensitive, as all are.
+ */
 static bool
-is_brokers_note(const WireField *field)
+is_brokers_own(const WireField *field)
 {
-	return is_called(field, "x-death") || is_called(field, "x-delivery-count") ||
-	       begins_with(field, "x-first-death-") || begins_with(field, "x-last-death-");
+	return is_called(field, "CC") || is_called(field, "BCC") || is_called(field, "x-death") ||
+	       is_called(field, "x-delivery-count") || begins_with(field, "x-first-death-") ||
+	       begins_with(field, "x-last-death-");
 }
 
 static void
@@ -188,7 +193,7 @@ copy_headers(WireTable *headers, const BrokerDelivery *delivery, bool with_sched
 	{
 		const WireField *field = &received->fields[i];
 
-		if (is_brokers_note(field) || (!with_schedule && begins_with(field, LADDER_HEADER_PREFIX)))
+		if (is_brokers_own(field) || (!with_schedule && begins_with(field, LADDER_HEADER_PREFIX)))
 			continue;
 		wire_table_add(headers, field->name, field->name_len, field->kind)->value = field->value;
 	}

@@ -234,7 +234,7 @@ send_move(Scheduler *scheduler, Move *move)
 	if (away != NULL)
 		scheduler_note_detour(scheduler, &move->waiting, away);
 	move->state = MOVE_ON_WIRE;
-	move->hop = hop;
+	move->rung = rung;
 	move->channel = channel;
 	move->sent_at = scheduler->now;
 	if (scheduler->nwire++ == 0)
@@ -253,11 +253,11 @@ choose_rung(Scheduler *scheduler, const Move *move, const char **away)
 	const LadderRung *rung;
 
 	if (move->detour)
-		return ladder_usable_rung(ladder_detour(), scheduler->rungs_differ);
+		return ladder_usable_rung(ladder_detour(), scheduler_unusable_rungs(scheduler));
 	rung = ladder_rung_for(waiting_message_left_ms(&move->waiting, now_ms(scheduler)));
 	if (rung == NULL && (*away = target_is_away(scheduler, &move->waiting)) != NULL)
 		rung = ladder_detour();
-	return rung != NULL ? ladder_usable_rung(rung, scheduler->rungs_differ) : NULL;
+	return rung != NULL ? ladder_usable_rung(rung, scheduler_unusable_rungs(scheduler)) : NULL;
 }
 
 /* 0: none now. */
@@ -294,7 +294,7 @@ static bool
 same_exchange(const Move *move, const Move *other, bool hop)
 {
 	const char *mine = hop ? LADDER_EXCHANGE : move->waiting.exchange;
-	const char *theirs = other->hop ? LADDER_EXCHANGE : other->waiting.exchange;
+	const char *theirs = other->rung != NULL ? LADDER_EXCHANGE : other->waiting.exchange;
 
 	return strcmp(mine, theirs) == 0;
 }

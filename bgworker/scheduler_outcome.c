@@ -8,7 +8,7 @@
  *		confirmed              settled                      settled
  *		returned               ladder declared again,       once more around the ladder
  *		                       a second later again
- *		nacked                 later again                  once more around the ladder
+ *		nacked                 onto another rung            once more around the ladder
  *		closed the channel     as returned (404),           once more around the ladder;
  *		that it had for itself else later again             too big (406): later again
  *		on a channel that      alone                        alone
@@ -118,7 +118,7 @@ off_the_wire(Scheduler *scheduler, const BrokerEvent *event)
 static void
 confirmed(Scheduler *scheduler, Move *move)
 {
-	if (move->hop)
+	if (move->rung != NULL)
 	{
 		scheduler->ladder_trusted = true;
 		pg_atomic_fetch_add_u64(&scheduler->slot->ladder_hops, 1);
@@ -144,7 +144,7 @@ is_given_up(Scheduler *scheduler, Move *move)
 static void
 returned(Scheduler *scheduler, Move *move, const BrokerEvent *event)
 {
-	bool hop = move->hop;
+	bool hop = move->rung != NULL;
 
 	if (!hop)
 		target_is_there(scheduler, &move->waiting);
@@ -162,16 +162,24 @@ returned(Scheduler *scheduler, Move *move, const BrokerEvent *event)
 static void
 nacked(Scheduler *scheduler, Move *move)
 {
-	bool hop = move->hop;
+	bool hop = move->rung != NULL;
 
 	if (!hop)
 		target_is_there(scheduler, &move->waiting);
 	if (is_given_up(scheduler, move))
 		return;
-	if (hop)
-		later(scheduler, move, "a rung of the ladder refuses messages (basic.nack)");
-	else
+	if (!hop)
+	{
 		take_detour(scheduler, move, "the broker refused it (basic.nack)");
+		return;
+	}
+	/* Another rung takes it, so that what is due does not wait behind fifty that nobody takes. */
+	scheduler_rung_refuses(scheduler, move->rung);
+	if (scheduler_unusable_rungs(scheduler) == (1u << LADDER_RUNGS) - 1)
+		later(scheduler, move, "all rungs of the ladder refuse messages (basic.nack)");
+	else
+		scheduler_note_trouble(scheduler, "a rung of the ladder refuses messages (basic.nack), others are taken",
+		                       move->rung->queue);
 }
 
 /* Alone on its channel: it is the culprit.  Otherwise it is one of the suspects. */
@@ -191,20 +199,22 @@ closed_alone(Scheduler *scheduler, Move *move)
 	/* Longer than the broker takes: on a rung it would fare no better. */
 	if (scheduler->closed_code == REPLY_PRECONDITION)
 		later(scheduler, move, scheduler->closed_text);
-	else if (move->hop && scheduler->closed_code == REPLY_NOT_FOUND)
+	else if (move->rung != NULL && scheduler->closed_code == REPLY_NOT_FOUND)
 	{
 		scheduler->ladder_trusted = false;
 		scheduler_note_trouble(scheduler, "the exchange of the ladder was missing", scheduler->closed_text);
 		hop_in_a_second(scheduler, move);
 	}
-	else if (move->hop)
+	else if (move->rung != NULL)
 		later(scheduler, move, scheduler->closed_text);
 	else
 	{
 		const char *why = psprintf("%d %s", scheduler->closed_code, scheduler->closed_text);
 
-		if (scheduler->closed_code == REPLY_NOT_FOUND || scheduler->closed_code == REPLY_ACCESS_REFUSED)
+		if (scheduler->closed_code == REPLY_NOT_FOUND)
 			target_is_missing(scheduler, &move->waiting, why);
+		else if (scheduler->closed_code == REPLY_ACCESS_REFUSED)
+			target_refuses(scheduler, &move->waiting, why);
 		take_detour(scheduler, move, why);
 		move->suspect = false; /* it was the target that closed the channel */
 	}
@@ -295,7 +305,7 @@ scheduler_check_confirm_timeout(Scheduler *scheduler)
 		if (move->state != MOVE_ON_WIRE || move->sent_at > limit)
 			continue;
 		expired = true;
-		if (!move->hop)
+		if (move->rung == NULL)
 			target_is_silent(scheduler, &move->waiting, move->sent_at);
 	}
 	if (expired)

@@ -26,7 +26,9 @@
 #include "guc.h"
 
 /* Shorter than the detour, so that a message comes back to a fresh look. */
-#define MISSING_MS      INT64CONST(5000)
+#define MISSING_MS INT64CONST(5000)
+/* A message that is refused closes its channel, every ten seconds. */
+#define REFUSED_MS      INT64CONST(600000)
 #define SILENT_FIRST_MS INT64CONST(60000)
 #define SILENT_MAX_MS   INT64CONST(600000)
 #define SILENT_SLACK_MS 1000
@@ -39,8 +41,9 @@ typedef struct Target
 {
 	uint64 hash[2]; /* hash key: two that share 128 bits share their fate */
 	bool proven;
+	TimestampTz alone_until; /* was refused: shares no channel */
 	TimestampTz away_until;
-	char why[TARGET_WHY_LEN]; /* of an exchange: the broker's words when it was missing */
+	char why[TARGET_WHY_LEN]; /* the broker's words when it was missing or refused */
 	int silences;             /* in a row */
 	TimestampTz silent_at;    /* what was sent before that has been counted */
 } Target;
@@ -79,6 +82,7 @@ find(Scheduler *scheduler, const char *name, int len, int kind, HASHACTION actio
 		target->proven = false;
 		target->away_until = 0;
 		target->why[0] = '\0';
+		target->alone_until = 0;
 		target->silences = 0;
 		target->silent_at = 0;
 	}
@@ -112,7 +116,10 @@ target_is_proven(Scheduler *scheduler, const WaitingMessage *waiting)
 	if (waiting->exchange[0] == '\0')
 		return true;
 	target = find_exchange(scheduler, waiting, HASH_FIND);
-	return target != NULL && target->proven;
+	if (target == NULL || !target->proven)
+		return false;
+	target = find_place(scheduler, waiting, HASH_FIND);
+	return target == NULL || target->alone_until <= scheduler->now;
 }
 
 const char *
@@ -124,7 +131,7 @@ target_is_away(Scheduler *scheduler, const WaitingMessage *waiting)
 	if (exchange != NULL && exchange->away_until > scheduler->now)
 		return exchange->why;
 	if (place != NULL && place->away_until > scheduler->now)
-		return "no confirm within acemq.confirm_timeout when it was last tried";
+		return place->silences > 0 ? "no confirm within acemq.confirm_timeout when it was last tried" : place->why;
 	return NULL;
 }
 
@@ -161,6 +168,17 @@ target_is_missing(Scheduler *scheduler, const WaitingMessage *waiting, const cha
 	target->proven = false;
 	strlcpy(target->why, why, sizeof(target->why));
 	target->away_until = scheduler->now + MISSING_MS * 1000;
+}
+
+/* The right may be missing for that routing key only, so it says nothing of the others of its exchange. */
+void
+target_refuses(Scheduler *scheduler, const WaitingMessage *waiting, const char *why)
+{
+	Target *place = find_place(scheduler, waiting, HASH_ENTER);
+
+	strlcpy(place->why, why, sizeof(place->why));
+	place->away_until = scheduler->now + MISSING_MS * 1000;
+	place->alone_until = scheduler->now + REFUSED_MS * 1000;
 }
 
 /* Each time it is tried again may cost a copy of the message, so less and less often. */
@@ -211,7 +229,8 @@ make_room(Scheduler *scheduler)
 		hash_seq_init(&status, scheduler->targets);
 		while ((target = hash_seq_search(&status)) != NULL)
 		{
-			if (all || (!target->proven && target->silences == 0 && target->away_until <= scheduler->now))
+			if (all || (!target->proven && target->silences == 0 && target->away_until <= scheduler->now &&
+			            target->alone_until <= scheduler->now))
 				hash_search(scheduler->targets, target->hash, HASH_REMOVE, NULL);
 		}
 		if (hash_get_num_entries(scheduler->targets) < TARGETS_MAX / 2 || all)

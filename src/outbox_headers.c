@@ -79,6 +79,14 @@ exact_size(const OutboxMessage *message)
 	return wire_table_size(&table);
 }
 
+/* The broker routes by these, at every hop of the ladder. */
+static bool
+is_copy_header(const WireField *field)
+{
+	return (field->name_len == 2 && memcmp(field->name, "CC", 2) == 0) ||
+	       (field->name_len == 3 && memcmp(field->name, "BCC", 3) == 0);
+}
+
 /* Who moves the message on takes the first header of a name that it finds. */
 static void
 refuse_ladder_headers(const WireTable *table)
@@ -94,6 +102,12 @@ refuse_ladder_headers(const WireTable *table)
 			                errmsg("argument \"headers\" has a header that starts with \"%s\"", LADDER_HEADER_PREFIX),
 			                errdetail("On the ladder such headers say where a message goes, and when."),
 			                errhint("Use another name, or let the message wait in the outbox (without via).")));
+		if (is_copy_header(field))
+			ereport(ERROR, (errcode(ERRCODE_RESERVED_NAME),
+			                errmsg("argument \"headers\" has a header \"%.*s\", which the ladder cannot carry",
+			                       field->name_len, field->name),
+			                errdetail("The broker would make further copies at each hop."),
+			                errhint("Let the message wait in the outbox (without via).")));
 	}
 }
 
