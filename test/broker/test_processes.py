@@ -410,6 +410,8 @@ def test_a_departure_while_the_broker_does_not_answer(db, broker):
     """The goodbye takes a second at most, and cutting it short is no FATAL either."""
     pid = await_worker(db.cluster, db.name)
     db.await_state("idle")
+    # In the middle of a request to the broker the worker has to be cut short, which is one FATAL.
+    await_until(lambda: db.status()["scheduler"] == "consuming", what="the scheduler has asked for all it wants")
     mark = db.cluster.log_mark()
     broker.freeze()
     try:
