@@ -258,6 +258,18 @@ class Cluster:
         finally:
             database.drop()
 
+    @contextlib.contextmanager
+    def encoded_database(self, name, encoding):
+        """A cursor in a fresh database of that encoding, with the extension; the client speaks UTF-8."""
+        self.sql(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+        try:
+            with contextlib.closing(self.connect(name)) as connection, connection.cursor() as cursor:
+                connection.set_client_encoding("UTF8")
+                cursor.execute("CREATE EXTENSION acemq")
+                yield cursor
+        finally:
+            self.sql(f"DROP DATABASE {name} WITH (FORCE)")
+
 
 class Database:
     """A database of a cluster, with a connection that follows restarts of the server."""

@@ -19,20 +19,6 @@ def store(cluster):
         yield database
 
 
-@contextlib.contextmanager
-def encoded(cluster, encoding):
-    """A database in another encoding; the client speaks UTF-8."""
-    name = f"in_{encoding.lower()}"
-    cluster.sql(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
-    try:
-        with contextlib.closing(cluster.connect(name)) as connection, connection.cursor() as cursor:
-            connection.set_client_encoding("UTF8")
-            cursor.execute("CREATE EXTENSION acemq")
-            yield cursor
-    finally:
-        cluster.sql(f"DROP DATABASE {name} WITH (FORCE)")
-
-
 def answer(cursor, query, params=None):
     cursor.execute(query, params)
     ((value,),) = cursor.fetchall()
@@ -42,7 +28,7 @@ def answer(cursor, query, params=None):
 @pytest.mark.parametrize("encoding", ["LATIN1", "EUC_JP", "SQL_ASCII"])
 def test_other_encodings(cluster, encoding):
     """Bytes come back as they are; a body counts, and is stored, in UTF-8."""
-    with encoded(cluster, encoding) as cursor:
+    with cluster.encoded_database("in_encoding", encoding) as cursor:
         key = answer(cursor, "SELECT acemq.claim_check_put(%s)", (bytes(range(256)),))
         body = b"\xac\x01\x01" + key.encode("ascii")
         assert answer(cursor, "SELECT acemq.claim_check_decode(%s)", (body,)) == bytes(range(256))

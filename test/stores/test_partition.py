@@ -1,6 +1,5 @@
 """Partitions of the same key in databases of different encodings: the bytes in UTF-8 decide."""
 
-import contextlib
 import random
 
 import psycopg2
@@ -18,24 +17,10 @@ def partition(key, partitions):
     return value % partitions
 
 
-@contextlib.contextmanager
-def encoded(cluster, encoding):
-    """A database in that encoding; the client speaks UTF-8."""
-    name = f"partition_{encoding.lower()}"
-    cluster.sql(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
-    try:
-        with contextlib.closing(cluster.connect(name)) as connection, connection.cursor() as cursor:
-            connection.set_client_encoding("UTF8")
-            cursor.execute("CREATE EXTENSION acemq")
-            yield cursor
-    finally:
-        cluster.sql(f"DROP DATABASE {name} WITH (FORCE)")
-
-
 @pytest.mark.parametrize("encoding", LETTERS)
 def test_keys_outside_ascii(cluster, encoding):
     dice = random.Random(7)
-    with encoded(cluster, encoding) as cursor:
+    with cluster.encoded_database("partition_encoding", encoding) as cursor:
         for _ in range(300):
             key = "".join(dice.choice(LETTERS[encoding]) for _ in range(dice.randrange(20)))
             partitions = dice.choice([1, 2, 3, 7, 8, 10, 16, 1000, 2**31 - 1])
@@ -46,5 +31,5 @@ def test_keys_outside_ascii(cluster, encoding):
 
 
 def test_what_has_no_utf8(cluster):
-    with encoded(cluster, "SQL_ASCII") as cursor, pytest.raises(psycopg2.errors.CharacterNotInRepertoire):
+    with cluster.encoded_database("partition_encoding", "SQL_ASCII") as cursor, pytest.raises(psycopg2.errors.CharacterNotInRepertoire):
         cursor.execute(r"SELECT acemq.partition(E'\xe9', 4)")
