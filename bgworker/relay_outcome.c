@@ -20,6 +20,7 @@
 
 #include "backoff.h"
 #include "guc.h"
+#include "kill_points.h"
 
 /* AMQP 0-9-1 section 1.1: somebody at the broker ended the connection. */
 #define AMQP_REPLY_CONNECTION_FORCED 320
@@ -49,6 +50,7 @@ take_event(Relay *relay, const BrokerEvent *event)
 	switch (event->kind)
 	{
 		case BROKER_EVENT_CONFIRMED:
+			relay_pace_confirmed(relay, ((OutboxRow *) (uintptr_t) event->token)->lane, event->sent_at);
 			confirmed(relay, row_of_event(relay, event));
 			break;
 		case BROKER_EVENT_RETURNED:
@@ -114,6 +116,7 @@ confirmed(Relay *relay, OutboxRow *row)
 	Lane *lane = row->lane;
 	TimestampTz from = Max(row->created_at, row->not_before);
 
+	KILL_POINT(RELAY_CONFIRMED);
 	/* An earlier row of the lane has failed while this one was on the wire. */
 	if (lane->held && !lane->slow && row->id > lane->held_row)
 		pg_atomic_fetch_add_u64(&relay->slot->overtaken, 1);
@@ -169,6 +172,7 @@ relay_fail_row(Relay *relay, OutboxRow *row, const char *failure)
 	lane->suspect = true;
 	lane_hold(relay->lanes, lane, row, PG_INT64_MAX);
 	relay_give_back(relay, lane);
+	KILL_POINT(RELAY_FAILED);
 }
 
 /* ---- channels and connections that die ---- */
@@ -198,6 +202,7 @@ channel_closed(Relay *relay, const BrokerEvent *event)
 		              errdetail("The messages in flight are sent again one by one to find the cause.")));
 		acemq_slot_set_error(relay->slot, relay->probe_failure);
 	}
+	KILL_POINT(RELAY_CHANNEL_CLOSED);
 }
 
 /* Alone on its channel: it is the culprit.  Otherwise it is one of the suspects. */
@@ -270,6 +275,7 @@ relay_lost(Relay *relay, const char *reason, int code)
 	}
 	relay_give_back(relay, NULL);
 	relay_forget_trust(relay);
+	KILL_POINT(RELAY_LOST);
 	link_drop(relay->link, reason, reason == NULL);
 }
 

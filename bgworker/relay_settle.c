@@ -24,6 +24,7 @@
 #include "backoff.h"
 #include "durability.h"
 #include "guc.h"
+#include "kill_points.h"
 #include "outbox_store.h"
 
 /* Settle when so many are confirmed, or the first of them has waited so long, or nothing else is going on. */
@@ -160,7 +161,11 @@ do_database_turn(void *arg)
 	if (turn->start_over)
 		return;
 	if (turn->settle)
+	{
+		KILL_POINT(RELAY_SETTLING);
 		store_settle(turn->ids, turn->count, turn->done);
+		KILL_POINT(RELAY_DELETED);
+	}
 	write_failures(turn);
 	if (turn->upkeep)
 		upkeep(turn);
@@ -169,6 +174,7 @@ do_database_turn(void *arg)
 	{
 		relay->fetch_wanted = false;
 		relay_fetch(relay);
+		KILL_POINT(RELAY_FETCHED);
 	}
 	turn->horizon = durability_horizon();
 }
@@ -199,6 +205,7 @@ release_settled(DatabaseTurn *turn)
 
 	if (!turn->settle)
 		return;
+	KILL_POINT(RELAY_SETTLED);
 	dlist_foreach_modify (iter, &relay->confirmed)
 	{
 		OutboxRow *row = dlist_container(OutboxRow, node, iter.cur);
@@ -240,6 +247,7 @@ write_failures(DatabaseTurn *turn)
 
 		turn->failures_written[i++] = store_fail(&failure);
 	}
+	KILL_POINT(RELAY_FAILURE_WRITTEN);
 }
 
 static void
@@ -251,6 +259,7 @@ release_failed(DatabaseTurn *turn)
 
 	if (turn->failures_written == NULL)
 		return;
+	KILL_POINT(RELAY_FAILURE_COMMITTED);
 	dlist_foreach_modify (iter, &relay->failed)
 	{
 		OutboxRow *row = dlist_container(OutboxRow, node, iter.cur);
@@ -342,8 +351,10 @@ note_durability(Relay *relay, XLogRecPtr horizon)
 		row->durable_at = horizon;
 		fresh = true;
 	}
-	if (fresh)
-		durability_flush(horizon);
+	if (!fresh)
+		return;
+	KILL_POINT(RELAY_UNFLUSHED);
+	durability_flush(horizon);
 }
 
 /* ---- upkeep: once per poll while something happens ---- */

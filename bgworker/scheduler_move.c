@@ -21,6 +21,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "kill_points.h"
 #include "uuid.h"
 
 #define PUBLISHES_PER_TURN 50
@@ -82,6 +83,7 @@ scheduler_take_delivery(Scheduler *scheduler, BrokerDelivery *delivery)
 		}
 		MemoryContextSwitchTo(caller);
 	}
+	KILL_POINT(SCHEDULER_DELIVERED);
 	if (problem != NULL)
 		drop_malformed(scheduler, move, problem);
 }
@@ -106,6 +108,7 @@ scheduler_settle(Scheduler *scheduler, Move *move)
 {
 	if (!move->orphan)
 		(void) link_ack(scheduler->link, move->delivery->channel, move->delivery->tag);
+	KILL_POINT(SCHEDULER_SETTLED);
 	scheduler_forget_move(scheduler, move);
 }
 
@@ -114,6 +117,7 @@ drop_malformed(Scheduler *scheduler, Move *move, const char *reason)
 {
 	pg_atomic_fetch_add_u64(&scheduler->slot->ladder_malformed, 1);
 	log_malformed(scheduler, reason);
+	KILL_POINT(SCHEDULER_MALFORMED);
 	if (!move->orphan)
 		(void) link_reject(scheduler->link, move->delivery->channel, move->delivery->tag, false);
 	scheduler_forget_move(scheduler, move);
@@ -218,9 +222,11 @@ send_move(Scheduler *scheduler, Move *move)
 	else
 		waiting_message_deliver(&message, &headers, move->delivery, &move->waiting);
 
+	KILL_POINT(SCHEDULER_PUBLISHING);
 	switch (link_publish(scheduler->link, channel, &message, (uint64) (uintptr_t) move, &error))
 	{
 		case BROKER_SENT:
+			KILL_POINT(SCHEDULER_PUBLISHED);
 			break;
 		case BROKER_WOULD_BLOCK:
 			scheduler->socket_full = broker_channel_is_open(link_conn(scheduler->link), channel);

@@ -24,6 +24,7 @@
 
 #include "backoff.h"
 #include "guc.h"
+#include "kill_points.h"
 
 #define HOP_AGAIN_MS    INT64CONST(1000)
 #define LATER_FIRST_MS  INT64CONST(1000)
@@ -118,6 +119,7 @@ off_the_wire(Scheduler *scheduler, const BrokerEvent *event)
 static void
 confirmed(Scheduler *scheduler, Move *move)
 {
+	KILL_POINT(SCHEDULER_CONFIRMED);
 	if (move->rung != NULL)
 	{
 		scheduler->ladder_trusted = true;
@@ -146,6 +148,7 @@ returned(Scheduler *scheduler, Move *move, const BrokerEvent *event)
 {
 	bool hop = move->rung != NULL;
 
+	KILL_POINT(SCHEDULER_RETURNED);
 	if (!hop)
 		target_is_there(scheduler, &move->waiting);
 	if (is_given_up(scheduler, move))

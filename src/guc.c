@@ -53,6 +53,9 @@ char *acemq_owner = "";
 bool acemq_relay = true;
 bool acemq_scheduler = true;
 int acemq_max_databases = 16;
+#ifdef ACEMQ_KILL_POINTS
+char *acemq_kill_point = "";
+#endif
 
 #define MS_PER_DAY      (24 * 3600 * 1000)
 #define S_PER_TEN_YEARS (10 * 366 * 24 * 3600)
@@ -162,6 +165,11 @@ acemq_guc_init(bool preloading)
 	DefineCustomBoolVariable("acemq.scheduler",
 	                         "Whether this database's worker serves the ladder of scheduled messages.", NULL,
 	                         &acemq_scheduler, true, PGC_SUSET, 0, NULL, NULL, NULL);
+
+#ifdef ACEMQ_KILL_POINTS
+	DefineCustomStringVariable("acemq.kill_point", "Step at which a worker dies (bgworker/kill_points.h).", NULL,
+	                           &acemq_kill_point, "", PGC_SUSET, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+#endif
 
 	if (preloading)
 		DefineCustomIntVariable("acemq.max_databases", "Most databases of this server that are served.",

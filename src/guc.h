@@ -44,6 +44,9 @@ extern char *acemq_owner;
 extern bool acemq_relay;
 extern bool acemq_scheduler;
 extern int acemq_max_databases;
+#ifdef ACEMQ_KILL_POINTS
+extern char *acemq_kill_point;
+#endif
 
 /* Defines the settings that work without preloading; with `preloading` also the PGC_POSTMASTER ones. */
 extern void acemq_guc_init(bool preloading);
