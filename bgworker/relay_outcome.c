@@ -50,7 +50,6 @@ take_event(Relay *relay, const BrokerEvent *event)
 	switch (event->kind)
 	{
 		case BROKER_EVENT_CONFIRMED:
-			relay_pace_confirmed(relay, ((OutboxRow *) (uintptr_t) event->token)->lane, event->sent_at);
 			confirmed(relay, row_of_event(relay, event));
 			break;
 		case BROKER_EVENT_RETURNED:

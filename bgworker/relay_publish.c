@@ -23,6 +23,7 @@
 
 #include "envelope.h"
 #include "guc.h"
+#include "kill_points.h"
 
 /* Rows one lane sends before the next one has its turn. */
 #define LANE_BURST 64
@@ -217,6 +218,7 @@ send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
 	}
 	PG_END_TRY();
 
+	KILL_POINT(RELAY_PUBLISHING);
 	if (result == BROKER_SENT)
 		result = link_publish(relay->link, channel, &message, (uint64) (uintptr_t) row, &error);
 	MemoryContextSwitchTo(caller);
@@ -224,6 +226,7 @@ send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
 	switch (result)
 	{
 		case BROKER_SENT:
+			KILL_POINT(RELAY_PUBLISHED);
 			break;
 		case BROKER_REFUSED:
 			lane_remove_waiting(lane, row);
