@@ -1,0 +1,102 @@
+"""Fixtures of the fault tests.
+
+    unharmed   of every test: the postmaster that was there before is there afterwards, and no process has crashed
+    faked      a database that relays to a scripted broker (db.fake)
+    proxied    a database that relays to the real broker through a proxy (db.proxy, db.vhost, db.queue)
+
+Both relay with short timeouts and without the scheduler, and are shared by the
+tests of a file: each test finds an empty outbox, a new worker and a broker that
+behaves.  A test that changes settings of the database makes its own with
+make_database.
+"""
+
+import contextlib
+import itertools
+
+import pytest
+
+from checks import await_until
+from fake_broker import FakeBroker
+from load import restart_worker
+from proxy import Proxy
+
+_numbers = itertools.count(1)
+
+# What a test can wait for.  The window is small, so that the bound on duplicates means something.
+SETTINGS = {"acemq.scheduler": "off", "acemq.io_timeout": "1s", "acemq.connect_timeout": "1s",
+            "acemq.confirm_timeout": "2s", "acemq.max_in_flight": "100", "acemq.retry_delay": "200ms",
+            "acemq.retry_delay_max": "400ms"}
+
+
+@pytest.fixture(autouse=True)
+def unharmed(request):
+    """Whatever is done to the worker's connections: the server does not restart because of us."""
+    if "cluster" not in request.fixturenames:
+        yield
+        return
+    server = request.getfixturevalue("cluster")
+    server.ensure_running()
+    started, mark = server.sql("SELECT pg_postmaster_start_time()"), server.log_mark()
+    process = server.process
+    yield
+    said = server.log_since(mark)
+    assert "terminated by signal" not in said and "PANIC" not in said and "TRAP" not in said
+    if server.process is process:  # else the test itself has stopped it
+        assert server.sql("SELECT pg_postmaster_start_time()") == started
+        assert "reinitializing" not in said
+
+
+@pytest.fixture(scope="session")
+def make_database(cluster):
+    """Function of settings: a context manager of a fresh database with those of above, and these."""
+
+    def make(settings):
+        cluster.ensure_running()
+        return cluster.database(f"fault{next(_numbers)}", {**SETTINGS, **settings})
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def shared_fake(make_database):
+    with FakeBroker() as fake, make_database({"acemq.url": fake.url()}) as database:
+        database.fake = fake
+        yield database
+
+
+@pytest.fixture
+def faked(shared_fake):
+    database = shared_fake
+    database.cluster.ensure_running()
+    database.fake.begin_again()
+    restart_worker(database)
+    database.fake.conn()
+    database.fake.accepted = 1
+    yield database
+    database.fake.behave()
+    database.sql("DELETE FROM acemq.outbox")
+
+
+@pytest.fixture(scope="module")
+def shared_proxy(broker, relay_settings, make_database):
+    broker.ensure_running()
+    vhost = broker.vhost()
+    with Proxy(broker.port) as proxy:
+        with make_database({**relay_settings(vhost), "acemq.url": vhost.url(port=proxy.port)}) as database:
+            database.vhost, database.proxy = vhost, proxy
+            yield database
+
+
+@pytest.fixture
+def proxied(shared_proxy):
+    database = shared_proxy
+    database.cluster.ensure_running()
+    database.vhost.broker.ensure_running()
+    database.proxy.begin_again()
+    database.queue = database.vhost.declare(f"events{next(_numbers)}", exchange="orders", binding="#")
+    restart_worker(database)
+    await_until(lambda: database.proxy.link().seen("to_worker", "confirm.select-ok"), 15, "the worker is connected")
+    yield database
+    database.proxy.begin_again()
+    database.vhost.delete(database.queue)
+    database.sql("DELETE FROM acemq.outbox")
