@@ -29,10 +29,10 @@ def json_body(size):
 class Stage:
     """Use it as a context manager; everything it started ends with it."""
 
-    def __init__(self, quick=False, rounds=5, say=print):
+    def __init__(self, quick=False, rounds=5, match=""):
         self.quick = quick
         self.rounds = rounds
-        self.say = say
+        self.match = match
         self._servers = contextlib.ExitStack()
 
     def __enter__(self):
@@ -55,6 +55,10 @@ class Stage:
         subprocess.run(["make", "-s", "-C", os.path.join(os.path.dirname(os.path.abspath(__file__)), "baseline"),
                         f"OUT={out}"], check=True)
         return os.path.join(out, "baseline")
+
+    def wants(self, name):
+        """Whether a figure of this name was asked for."""
+        return self.match in name
 
     # -- databases -------------------------------------------------------------
 
