@@ -35,8 +35,12 @@ broker_bound_resolver(void)
 {
 	/*
 	 * res_init() reads resolv.conf again, whose changes the resolver would not
-	 * notice by itself once the values below differ from it.
+	 * notice by itself once the values below differ from it.  They have to
+	 * differ from what res_init() has found, too, or the resolver takes its
+	 * own back at the next question: so ours of the last time go first.
 	 */
+	_res.retrans = 0;
+	_res.retry = 0;
 	if (res_init() == 0)
 	{
 		_res.retrans = 1;
