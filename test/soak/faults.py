@@ -4,7 +4,7 @@ Each is a method of Faults named after it.  It returns when the outage is over
 and everything that was stopped runs again; the only sleeps are the lengths of
 outages.
 
-May depend on: ../lib/processes.py, ../lib/checks.py, forwarder.py, load.py.
+May depend on: ../lib/processes.py, ../lib/checks.py, control.py, forwarder.py, load.py.
 """
 
 import os
@@ -30,9 +30,10 @@ BROKER_DOWN = ("broker_application_restarted", "broker_killed", "worker_terminat
 class Faults:
     """What they are done to."""
 
-    def __init__(self, cluster, broker, database, forwarder, writers, seed):
+    def __init__(self, cluster, broker, control, database, forwarder, writers, seed):
         self._cluster = cluster
         self._broker = broker
+        self._control = control
         self._database = database
         self._forwarder = forwarder
         self._writers = writers
@@ -119,12 +120,8 @@ class Faults:
 
     # -- broker and network ----------------------------------------------------
 
-    def _in_broker(self, *steps):
-        """Erlang steps of the node in one call, since it is the call that takes the time."""
-        self._broker.ctl("eval", ", ".join(steps) + ".")
-
     def broker_application_restarted(self):
-        self._in_broker("rabbit:stop()", "rabbit:start()")
+        self._control.evaluate("rabbit:stop()", "rabbit:start()")
         self._broker.ensure_running()
 
     def broker_killed(self):
@@ -137,7 +134,9 @@ class Faults:
         self._broker.start()
 
     def connections_closed(self):
-        self._broker.close_connections("closed by the soak test")
+        self._control.evaluate(
+            "[rabbit_networking:close_connection(Each, <<\"closed by the soak test\">>)"
+            " || Each <- rabbit_networking:connections()]")
 
     def connection_cut(self):
         self._forwarder.cut()
@@ -147,7 +146,7 @@ class Faults:
 
     def memory_alarm(self):
         length = self._random.randrange(300, 2000)
-        self._in_broker("vm_memory_monitor:set_vm_memory_high_watermark({absolute, 1})", f"timer:sleep({length})",
+        self._control.evaluate("vm_memory_monitor:set_vm_memory_high_watermark({absolute, 1})", f"timer:sleep({length})",
                         f"vm_memory_monitor:set_vm_memory_high_watermark({self._watermark})")
 
     def broker_frozen(self):

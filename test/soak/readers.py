@@ -62,7 +62,7 @@ class Notes:
             # What the broker takes back from a lost consumer it may give out later than its successors.
             self.broker_disorder += 1
         else:
-            self.disorder.append((key, body["seq"], self._last[key]))
+            self.disorder.append({"key": key, "came": body["seq"], "after": self._last[key], "at": time.time()})
 
     def has(self, number):
         with self._lock:
