@@ -14,10 +14,9 @@ from stage import EXCHANGE, KINDS, ORIGIN, QUEUE, ROUTING_KEY, json_body
 WINDOWS = (1, 100, 1000)
 BODIES = (300, 8000)
 MUST_CASE = ("quorum", 300, 1000)
-# About five seconds of one run, on two cores.
-MESSAGES = {(300, 1): 10_000, (300, 100): 150_000, (300, 1000): 200_000,
-            (8000, 1): 8_000, (8000, 100): 40_000, (8000, 1000): 40_000}
-QUICK_SHARE = 0.2
+SECONDS, QUICK_SECONDS = 5, 1.5
+# Enough to tell how many messages these seconds need.
+PILOT = {1: 500, 100: 5_000, 1000: 10_000}
 
 
 def cases(quick):
@@ -62,7 +61,8 @@ def case_name(case):
 
 def measure_case(stage, database, case):
     kind, body, window = case
-    count = int(MESSAGES[body, window] * (QUICK_SHARE if stage.quick else 1))
+    pilot = run_plain(stage, kind, body, window, PILOT[window])
+    count = int(max(pilot["rate"] * (QUICK_SECONDS if stage.quick else SECONDS), 10 * window))
     stage.cluster.configure(acemq__max_in_flight=window)
     runs = alternate(stage.rounds, {"ours": lambda: run_ours(stage, database, kind, body, window, count),
                                     "plain": lambda: run_plain(stage, kind, body, window, count)})
