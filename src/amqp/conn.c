@@ -206,6 +206,13 @@ conn_check(BrokerConn *conn, int status, GuardOutcome outcome, const char *what)
 
 /* ---- sending ---- */
 
+bool
+conn_is_socket_failure(int status)
+{
+	return status == AMQP_STATUS_SOCKET_ERROR || status == AMQP_STATUS_SSL_ERROR || status == AMQP_STATUS_TCP_ERROR ||
+	       status == AMQP_STATUS_CONNECTION_CLOSED || status == AMQP_STATUS_SOCKET_CLOSED;
+}
+
 /*
  * A broker that closes the connection stops listening soon after it has said
  * so.  Whoever is just sending then hears of a reset, while the broker's words
@@ -216,7 +223,7 @@ conn_check_sent(BrokerConn *conn, int status, GuardOutcome outcome, const char *
 {
 	char text[ACEMQ_ERROR_TEXT];
 
-	if (status >= 0 || outcome != GUARD_QUIET)
+	if (status >= 0 || outcome != GUARD_QUIET || !conn_is_socket_failure(status))
 		return conn_check(conn, status, outcome, what);
 	conn_describe_failure(text, sizeof(text), status, outcome, what, conn->io_timeout_ms);
 	if (!conn->hanging_up)

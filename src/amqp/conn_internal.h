@@ -86,6 +86,7 @@ struct BrokerConn
 	char server_text[128];
 
 	bool hanging_up; /* sending failed; only what the broker said before that is still read */
+	bool unreadable; /* what came was no frame: asking the library for another one would crash it */
 	bool lost;
 	int lost_code; /* reply code of the broker's connection.close, or 0 */
 	char lost_reason[ACEMQ_ERROR_TEXT];
@@ -115,7 +116,10 @@ extern void conn_closed_by_broker(BrokerConn *conn, const amqp_connection_close_
  */
 extern bool conn_check(BrokerConn *conn, int status, GuardOutcome outcome, const char *what);
 
-/* The same after a call that sent: if the broker has said why it hung up, that is the reason. */
+/* The library's own state is sound, whatever has become of the socket. */
+extern bool conn_is_socket_failure(int status);
+
+/* The same as conn_check() after a call that sent: if the broker has said why it hung up, that is the reason. */
 extern bool conn_check_sent(BrokerConn *conn, int status, GuardOutcome outcome, const char *what);
 
 /* The same words without a connection to mark. */

@@ -262,6 +262,9 @@ next_frame(BrokerConn *conn, amqp_frame_t *frame)
 	GuardOutcome outcome;
 	int status;
 
+	if (conn->unreadable)
+		return false;
+
 	/* Guarded because a heartbeat that is due is sent from in there. */
 	guard_begin(broker_socket(conn), conn->io_timeout_ms);
 	status = amqp_simple_wait_frame_noblock(conn->rabbit, frame, &at_once);
@@ -269,6 +272,7 @@ next_frame(BrokerConn *conn, amqp_frame_t *frame)
 
 	if (status == AMQP_STATUS_TIMEOUT && outcome == GUARD_QUIET)
 		return false;
+	conn->unreadable = status < 0 && !conn_is_socket_failure(status);
 	/* The failure to send is why this one failed. */
 	if (conn->hanging_up && (status < 0 || outcome != GUARD_QUIET))
 		return false;

@@ -13,6 +13,7 @@ make_database.
 import contextlib
 import itertools
 
+import psycopg2
 import pytest
 
 from checks import await_until
@@ -39,6 +40,8 @@ def unharmed(request):
     started, mark = server.sql("SELECT pg_postmaster_start_time()"), server.log_mark()
     process = server.process
     yield
+    await_until(lambda: server.sql("SELECT 1"), 30, "the server takes connections",
+                ignoring=(psycopg2.OperationalError,))
     said = server.log_since(mark)
     assert "terminated by signal" not in said and "PANIC" not in said and "TRAP" not in said
     if server.process is process:  # else the test itself has stopped it
