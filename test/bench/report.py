@@ -47,6 +47,7 @@ def number(value):
 def line(result):
     sign = ">=" if result["better"] == "higher" else "<="
     asked = ["" if limit is None else f"{sign} {limit:g}" for limit in (result["must"], result["stretch"])]
+    asked[1] = result.get("stretch_text", asked[1])
     ratio = f"{result['ratio']:.2f}" if result.get("ratio") is not None else ""
     return (f"{result['part'] + ': ' + result['name']:48} {number(result['ours']):>12} "
             f"{number(result.get('baseline')):>12} {result['unit']:12} {ratio:>6}  {asked[0]:8} {asked[1]:8} {verdict(result)}")

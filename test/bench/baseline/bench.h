@@ -91,5 +91,8 @@ extern void database_run(PGconn *connection, const char *sql);
 
 extern void run_publish(void);
 extern void run_watch(void);
+extern void run_publish_latency(void);
+extern void run_outbox_latency(void);
+extern void run_schedule(void);
 
 #endif /* BENCH_H */

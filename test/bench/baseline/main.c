@@ -5,6 +5,9 @@
  *
  *		publish    rate of a plain publisher with confirms
  *		watch      rate of the relay, resumed by this program
+ *		publish_latency, outbox_latency
+ *		           from publish or commit to delivery
+ *		schedule   from the due time to the delivery
  *
  * May depend on: bench.h.
  */
@@ -53,6 +56,9 @@ static const struct
 } programs[] = {
     {"publish", run_publish},
     {"watch", run_watch},
+    {"publish_latency", run_publish_latency},
+    {"outbox_latency", run_outbox_latency},
+    {"schedule", run_schedule},
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
