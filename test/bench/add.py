@@ -9,21 +9,22 @@ no index on the message id, and the columns such a table needs.
 
     test/bench/add.py [--seconds 2] [--rounds 5] [--only single,loop] [--clients 1,8]
 
-May depend on: test/lib.
+test/bench/run makes figures of it.
+
+May depend on: figures.py, test/lib.
 """
 
-import argparse
+import collections
 import contextlib
 import os
-import re
-import statistics
 import sys
 import threading
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 
+import pgbench  # noqa: E402
 from cluster import Cluster  # noqa: E402
+from figures import figure  # noqa: E402
 
 PAYLOAD = ('{"order": 12345, "customer": "c-99", "lines": [{"sku": "ABC-1234", "quantity": 3, "price": 12.50},'
            ' {"sku": "DEF-9", "quantity": 1, "price": 99.00}, {"sku": "GHI-77", "quantity": 10, "price": 0.75}],'
@@ -41,50 +42,95 @@ INSERT INTO customers SELECT i, 0 FROM generate_series(1, 100000) i;
 ANALYZE customers;
 """
 
-VALUES = f"gen_random_uuid()::text, 'orders', 'order.placed', '{PAYLOAD}'::bytea, 'application/json', '{HEADERS}'"
 INSERT = "INSERT INTO hand_written (message_id, exchange, routing_key, body, content_type, headers)"
-ADD = f"acemq.outbox_add('orders', 'order.placed', '{PAYLOAD}'%s, content_type => 'application/json', headers => '{HEADERS}'%s)"
 
 # The first is the baseline; bytea is the same row, text is checked to be JSON on top, ordered rows have one index more.
 WAYS = {
     "INSERT": None,
-    "bytea": ADD % ("::bytea", ""),
-    "text": ADD % ("", ""),
-    "ordered": ADD % ("::bytea", ", ordering_key => 'customer-12'"),
+    "bytea": ("::bytea", ""),
+    "text": ("", ""),
+    "ordered": ("::bytea", ", ordering_key => 'customer-12'"),
 }
 
 
-def one_statement(call):
-    return f"{INSERT} VALUES ({VALUES})" if call is None else f"SELECT {call}"
+def payload(size):
+    """The payload, made longer where that is asked for; at least its own 300 bytes."""
+    return PAYLOAD.replace("thank you", "thank you " + "very " * ((size - len(PAYLOAD)) // 5))
 
 
-def single(call):
+def values(body):
+    return f"gen_random_uuid()::text, 'orders', 'order.placed', '{body}'::bytea, 'application/json', '{HEADERS}'"
+
+
+def call(way, body):
+    cast, more = WAYS[way]
+    return (f"acemq.outbox_add('orders', 'order.placed', '{body}'{cast}, content_type => 'application/json',"
+            f" headers => '{HEADERS}'{more})")
+
+
+def one_statement(way, body, keyword="SELECT"):
+    return f"{INSERT} VALUES ({values(body)})" if way == "INSERT" else f"{keyword} {call(way, body)}"
+
+
+def single(way, body):
     """One message, one transaction."""
-    return one_statement(call) + ";\n"
+    return one_statement(way, body) + ";\n"
 
 
-def loop(call):
+def loop(way, body):
     """1,000 in a transaction, one statement each, without the round trips."""
-    statement = one_statement(call) if call is None else f"PERFORM {call}"
-    return f"DO $$ BEGIN FOR i IN 1..1000 LOOP {statement}; END LOOP; END $$;\n"
+    return f"DO $$ BEGIN FOR i IN 1..1000 LOOP {one_statement(way, body, 'PERFORM')}; END LOOP; END $$;\n"
 
 
-def at_once(call):
+def at_once(way, body):
     """1,000 in a transaction, in one statement."""
-    if call is None:
-        return f"{INSERT} SELECT {VALUES} FROM generate_series(1, 1000);\n"
-    return f"SELECT count({call}) FROM generate_series(1, 1000);\n"
+    if way == "INSERT":
+        return f"{INSERT} SELECT {values(body)} FROM generate_series(1, 1000);\n"
+    return f"SELECT count({call(way, body)}) FROM generate_series(1, 1000);\n"
 
 
-def business(call):
+def business(way, body):
     """An order, its customer and the message in one transaction."""
     return ("\\set customer random(1, 100000)\nBEGIN;\n"
             "INSERT INTO orders (customer, placed_at, total) VALUES (:customer, now(), 144.00);\n"
             "UPDATE customers SET orders = orders + 1 WHERE id = :customer;\n"
-            f"{one_statement(call)};\nCOMMIT;\n")
+            f"{one_statement(way, body)};\nCOMMIT;\n")
 
 
 SHAPES = {"single": single, "loop": loop, "at_once": at_once, "business": business}
+
+
+class Sampler:
+    """Looks ten times a second at what pgbench's backends wait for while they add a message."""
+
+    SAMPLE = ("SELECT wait_event_type || ':' || wait_event, count(*) FROM pg_stat_activity"
+              " WHERE application_name = 'pgbench' AND state = 'active' AND wait_event IS NOT NULL"
+              " AND (query LIKE '%outbox_add%' OR query LIKE '%hand_written%') GROUP BY 1")
+
+    def __init__(self, cluster):
+        self.seen = collections.Counter()
+        self._cluster = cluster
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._done.set()
+        self._thread.join()
+
+    def _run(self):
+        with contextlib.closing(self._cluster.connect("postgres")) as connection, connection.cursor() as cursor:
+            while not self._done.wait(0.1):
+                cursor.execute(self.SAMPLE)
+                self.seen.update(dict(cursor.fetchall()))
+
+    @property
+    def locks(self):
+        """Heavyweight locks; two that extend the same file take turns, and whoever inserts does that."""
+        return sum(count for event, count in self.seen.items() if event.startswith("Lock:") and event != "Lock:extend")
 
 
 class Bench:
@@ -92,71 +138,88 @@ class Bench:
         self.cluster, self.database, self.seconds = cluster, database, seconds
 
     def run(self, script, clients):
-        """Time and backends' CPU time per transaction in microseconds, and how often a backend was seen waiting for a lock."""
+        """Time and backends' CPU time per transaction in microseconds, and what was waited for."""
         self.database.sql("TRUNCATE acemq.outbox, hand_written")
         self.database.sql("CHECKPOINT")
-        path = self.cluster.secret_file("bench.sql", script)
-        waits, done = [0], threading.Event()
-        watcher = threading.Thread(target=self._watch, args=(waits, done))
-        burnt = -self._cpu()
-        watcher.start()
-        try:
-            output = self.cluster.run("pgbench", "-h", self.cluster.sockets, "-p", str(self.cluster.port), "-U", "postgres",
-                                      "-n", "-M", "prepared", "-c", str(clients), "-j", str(min(clients, 2)),
-                                      "-T", str(self.seconds), "-f", path, self.database.name)
-        finally:
-            done.set()
-            watcher.join()
-        time.sleep(0.1)
-        burnt += self._cpu()
-        rate = float(re.search(r"tps = ([0-9.]+)", output).group(1))
-        count = int(re.search(r"actually processed: ([0-9]+)", output).group(1))
-        return 1e6 / rate, 1e6 * burnt / count, waits[0]
+        with Sampler(self.cluster) as sampler:
+            took, burnt = pgbench.pgbench(self.cluster, self.database, script, clients, self.seconds)
+        return took, burnt, sampler
 
-    def _cpu(self):
-        """Seconds that the backends which have ended took."""
-        with open(f"/proc/{self.cluster.pid}/stat", encoding="ascii") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-        return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
-
-    def _watch(self, waits, done):
-        with contextlib.closing(self.cluster.connect("postgres")) as connection, connection.cursor() as cursor:
-            while not done.wait(0.1):
-                cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-                               " AND wait_event <> 'extend' AND application_name = 'pgbench'")
-                waits[0] += cursor.fetchone()[0]
+    def measure(self, shape, clients, rounds, size=0, ways=tuple(WAYS)):
+        """For each way the rounds' results."""
+        body = payload(size)
+        return pgbench.alternate(rounds, {way: lambda way=way: self.run(SHAPES[shape](way, body), clients) for way in ways})
 
 
-def measure(bench, shape, clients, rounds):
-    """For each way the medians of time and CPU time, and the lock waits."""
-    runs = {way: [] for way in WAYS}
-    for number in range(rounds):
-        order = list(WAYS) if number % 2 == 0 else list(reversed(WAYS))
-        for way in order:
-            runs[way].append(bench.run(SHAPES[shape](WAYS[way]), clients))
-    return {way: (statistics.median(r[0] for r in results), statistics.median(r[1] for r in results),
-                  sum(r[2] for r in results)) for way, results in runs.items()}
+# ---- figures for test/bench/run ----
+
+# shape, clients, bytes, synchronous_commit
+CASES = [
+    ("single", 1, 300, "on"), ("single", 8, 300, "on"), ("single", 64, 300, "on"),
+    ("single", 1, 300, "off"), ("single", 8, 300, "off"), ("single", 64, 300, "off"),
+    ("loop", 1, 300, "on"), ("loop", 8, 300, "on"), ("at_once", 1, 300, "on"), ("at_once", 8, 300, "on"),
+    ("single", 1, 8000, "off"), ("single", 8, 8000, "off"), ("loop", 1, 8000, "on"), ("loop", 8, 8000, "on"),
+    ("business", 8, 300, "on"), ("business", 8, 300, "off"), ("business", 64, 300, "off"),
+]
+QUICK_CASES = [("single", 1, 300, "off"), ("at_once", 1, 300, "on"), ("business", 8, 300, "on")]
+NAMES = {"single": "one a transaction", "loop": "1,000 a transaction", "at_once": "1,000 a statement",
+         "business": "business transaction"}
 
 
-def report(commit, shape, clients, results):
-    time_base, cpu_base, _ = results["INSERT"]
-    ratios = "  ".join(f"{way} {time_taken / time_base:4.2f} {cpu / cpu_base:4.2f}"
-                       for way, (time_taken, cpu, _) in results.items() if way != "INSERT")
-    waits = sum(waited for _, _, waited in results.values())
+def case_figures(case, runs):
+    """Time for adding, transactions a second for the business transaction; text, which is checked, without a limit."""
+    shape, clients, size, commit = case
+    for way in runs:
+        if way == "INSERT":
+            continue
+        name = f"{NAMES[shape]}, {clients} clients, {size} B, commit {commit}, {way}"
+        more = {"cpu_ratio": pgbench.median_columns([run[:2] for run in runs[way]])[1] /
+                             pgbench.median_columns([run[:2] for run in runs["INSERT"]])[1],
+                "waits": {side: dict(sum((run[2].seen for run in runs[side]), collections.Counter())) for side in (way, "INSERT")}}
+        ours, hand = [run[0] for run in runs[way]], [run[0] for run in runs["INSERT"]]
+        if shape == "business":
+            yield figure("add", name, "tx/s", [1e6 / t for t in ours], [1e6 / t for t in hand], "higher",
+                         1.0 if way == "bytea" else None, None, **more)
+        else:
+            must, stretch = (1.0, 0.7) if way == "bytea" else (None, None)
+            yield figure("add", name, "us", ours, hand, "lower", must, stretch, **more)
+
+
+def measure(stage):
+    locks = 0
+    with stage.cluster.database("add") as database:
+        database.sql(SCHEMA)
+        bench = Bench(stage.cluster, database, 1 if stage.quick else 3)
+        ways = ("INSERT", "bytea") if stage.quick else ("INSERT", "bytea", "text")
+        for case in QUICK_CASES if stage.quick else CASES:
+            shape, clients, size, commit = case
+            if not stage.wants(NAMES[shape]):
+                continue
+            database.sql(f"ALTER DATABASE add SET synchronous_commit = {commit}")
+            runs = bench.measure(shape, clients, stage.rounds, size, ways)
+            locks += sum(run[2].locks for way in ways if way != "INSERT" for run in runs[way])
+            yield from case_figures(case, runs)
+    yield figure("add", "lock waits of outbox_add, in all samples", "samples", [locks], None, "lower", 0)
+
+
+# ---- on its own ----
+
+def report(commit, shape, clients, runs):
+    results = {way: pgbench.median_columns([run[:2] for run in runs[way]]) for way in runs}
+    time_base, cpu_base = results["INSERT"]
+    ratios = "  ".join(f"{way} {took / time_base:4.2f} {cpu / cpu_base:4.2f}"
+                       for way, (took, cpu) in results.items() if way != "INSERT")
+    waits = sum(run[2].locks for results in runs.values() for run in results)
     print(f"{commit:>4} {shape:>9} {clients:>7} {time_base:>9.1f} {cpu_base:>8.1f}   {ratios}   {waits}", flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=2, help="length of one run")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default=",".join(SHAPES))
-    parser.add_argument("--clients", default="1,8")
+    parser = pgbench.options(__doc__, SHAPES)
     parser.add_argument("--commit", default="on,off", help="settings of synchronous_commit")
+    parser.add_argument("--size", type=int, default=0, help="bytes of the payload")
     options = parser.parse_args()
 
-    settings = {"shared_buffers": "512MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "autovacuum": "off"}
-    with Cluster(settings) as cluster, cluster.database("bench") as database:
+    with Cluster(dict(pgbench.QUIET_SETTINGS, max_connections=120)) as cluster, cluster.database("bench") as database:
         database.sql(SCHEMA)
         bench = Bench(cluster, database, options.seconds)
         print("               INSERT, us per transaction   outbox_add / INSERT: time, cpu of each way; lock waits seen\n"
@@ -165,7 +228,7 @@ def main():
             database.sql(f"ALTER DATABASE bench SET synchronous_commit = {commit}")
             for shape in options.only.split(","):
                 for clients in map(int, options.clients.split(",")):
-                    report(commit, shape, clients, measure(bench, shape, clients, options.rounds))
+                    report(commit, shape, clients, bench.measure(shape, clients, options.rounds, options.size))
 
 
 if __name__ == "__main__":

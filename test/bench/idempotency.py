@@ -9,19 +9,19 @@ faster or cheaper.  Time is what the client waits; cpu is what the backends burn
 
     test/bench/idempotency.py [--seconds 2] [--rounds 5] [--clients 1,8] [--commit on,off]
 
-May depend on: test/lib.
+test/bench/run makes figures of it.
+
+May depend on: figures.py, test/lib.
 """
 
-import argparse
 import os
-import re
-import statistics
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 
+import pgbench  # noqa: E402
 from cluster import Cluster  # noqa: E402
+from figures import figure  # noqa: E402
 
 SCHEMA = """
 CREATE TABLE hand_written (LIKE acemq.idempotency INCLUDING ALL);
@@ -57,44 +57,32 @@ class Bench:
         """Time and backends' CPU time per script in microseconds."""
         self.database.sql("TRUNCATE acemq.idempotency, hand_written")
         self.database.sql("CHECKPOINT")
-        path = self.cluster.secret_file("bench.sql", script)
-        burnt = -self._cpu()
-        output = self.cluster.run("pgbench", "-h", self.cluster.sockets, "-p", str(self.cluster.port), "-U", "postgres",
-                                  "-n", "-M", "prepared", "-c", str(clients), "-j", str(min(clients, 2)),
-                                  "-T", str(self.seconds), "-f", path, self.database.name)
-        time.sleep(0.1)
-        burnt += self._cpu()
-        rate = float(re.search(r"tps = ([0-9.]+)", output).group(1))
-        count = int(re.search(r"actually processed: ([0-9]+)", output).group(1))
-        return 1e6 / rate, 1e6 * burnt / count
+        return pgbench.pgbench(self.cluster, self.database, script, clients, self.seconds)
 
-    def _cpu(self):
-        """Seconds that the backends which have ended took."""
-        with open(f"/proc/{self.cluster.pid}/stat", encoding="ascii") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-        return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+    def measure(self, shape, clients, rounds):
+        """For each side the rounds' times and CPU times."""
+        return pgbench.alternate(rounds, {side: lambda side=side: self.run(SHAPES[shape](side), clients) for side in SIDES})
 
 
-def measure(bench, shape, clients, rounds):
-    """For each side the medians of time and CPU time."""
-    runs = {side: [] for side in SIDES}
-    for number in range(rounds):
-        for side in SIDES if number % 2 == 0 else reversed(SIDES):
-            runs[side].append(bench.run(SHAPES[shape](side), clients))
-    return {side: [statistics.median(values) for values in zip(*results)] for side, results in runs.items()}
+def measure(stage):
+    """Figures for test/bench/run."""
+    with stage.cluster.database("idempotency", {"synchronous_commit": "off"}) as database:
+        database.sql(SCHEMA)
+        bench = Bench(stage.cluster, database, 1 if stage.quick else 3)
+        for shape in ("claim+confirm",) if stage.quick else SHAPES:
+            for clients in (1,) if stage.quick else (1, 8):
+                runs = bench.measure(shape, clients, stage.rounds)
+                yield figure("idempotency", f"{shape}, {clients} clients, commit off", "us", [took for took, _ in runs["acemq"]],
+                             [took for took, _ in runs["by hand"]], "lower",
+                             cpu_ratio=pgbench.median_columns(runs["acemq"])[1] / pgbench.median_columns(runs["by hand"])[1])
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=2, help="length of one run")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default=",".join(SHAPES))
-    parser.add_argument("--clients", default="1,8")
+    parser = pgbench.options(__doc__, SHAPES)
     parser.add_argument("--commit", default="on,off", help="settings of synchronous_commit")
     options = parser.parse_args()
 
-    settings = {"shared_buffers": "512MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "autovacuum": "off"}
-    with Cluster(settings) as cluster, cluster.database("bench") as database:
+    with Cluster(pgbench.QUIET_SETTINGS) as cluster, cluster.database("bench") as database:
         database.sql(SCHEMA)
         bench = Bench(cluster, database, options.seconds)
         print("                            by hand, us      acemq / by hand\n"
@@ -103,7 +91,8 @@ def main():
             database.sql(f"ALTER DATABASE bench SET synchronous_commit = {commit}")
             for shape in options.only.split(","):
                 for clients in map(int, options.clients.split(",")):
-                    results = measure(bench, shape, clients, options.rounds)
+                    runs = bench.measure(shape, clients, options.rounds)
+                    results = {side: pgbench.median_columns(runs[side]) for side in SIDES}
                     (time_base, cpu_base), (time_ours, cpu_ours) = results["by hand"], results["acemq"]
                     print(f"{commit:>4} {shape:>14} {clients:>7} {time_base:>9.1f} {cpu_base:>8.1f}     {time_ours / time_base:4.2f}  "
                           f"{cpu_ours / cpu_base:4.2f}", flush=True)

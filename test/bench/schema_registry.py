@@ -13,19 +13,19 @@ counter's UPDATE and the INSERT, in one statement.
 
     test/bench/schema_registry.py [--seconds 2] [--rounds 5] [--only known-300,new] [--clients 1,8]
 
-May depend on: test/lib.
+test/bench/run makes figures of it.
+
+May depend on: figures.py, test/lib.
 """
 
-import argparse
 import os
-import re
-import statistics
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 
+import pgbench  # noqa: E402
 from cluster import Cluster  # noqa: E402
+from figures import figure  # noqa: E402
 
 SCHEMA = """
 CREATE TABLE hand_written (
@@ -80,34 +80,27 @@ class Bench:
     def definition(self):
         return self.database.sql("SELECT subject, definition FROM acemq.schema_registry ORDER BY id LIMIT 1 OFFSET 500")[0]
 
-    def run(self, script, clients, variables):
-        """Time and backends' CPU time per transaction in microseconds."""
-        path = self.cluster.secret_file("bench.sql", script)
-        options = [f"-D{name}={value}" for name, value in variables.items()]
-        burnt = -self._cpu()
-        output = self.cluster.run("pgbench", "-h", self.cluster.sockets, "-p", str(self.cluster.port), "-U", "postgres",
-                                  "-n", "-M", "prepared", "-c", str(clients), "-j", str(min(clients, 2)),
-                                  "-T", str(self.seconds), "-f", path, *options, self.database.name)
-        time.sleep(0.1)
-        burnt += self._cpu()
-        rate = float(re.search(r"tps = ([0-9.]+)", output).group(1))
-        count = int(re.search(r"actually processed: ([0-9]+)", output).group(1))
-        return 1e6 / rate, 1e6 * burnt / count
-
-    def _cpu(self):
-        """Seconds that the backends which have ended took."""
-        with open(f"/proc/{self.cluster.pid}/stat", encoding="ascii") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-        return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+    def measure(self, shape, clients, rounds):
+        """For each way the rounds' times and CPU times; prepare() comes first."""
+        subject, definition = self.definition()
+        ways, variables = (NEW, {}) if shape == "new" else (KNOWN, {"subject": subject, "definition": definition})
+        return pgbench.alternate(rounds, {
+            way: lambda script=script: pgbench.pgbench(self.cluster, self.database, script, clients, self.seconds, variables)
+            for way, script in ways.items()})
 
 
-def measure(bench, ways, clients, rounds, variables):
-    """For each way the medians of time and CPU time."""
-    runs = {way: [] for way in ways}
-    for number in range(rounds):
-        for way in list(ways) if number % 2 == 0 else list(reversed(ways)):
-            runs[way].append(bench.run(ways[way], clients, variables))
-    return {way: tuple(statistics.median(column) for column in zip(*results)) for way, results in runs.items()}
+def measure(stage):
+    """Figures for test/bench/run."""
+    with stage.cluster.database("registry", {"synchronous_commit": "off"}) as database:
+        database.sql(SCHEMA)
+        bench = Bench(stage.cluster, database, 1 if stage.quick else 3)
+        for shape in ("known-300",) if stage.quick else SHAPES:
+            bench.prepare(SHAPES[shape])
+            for clients in (1,) if stage.quick else (1, 8):
+                runs = bench.measure(shape, clients, stage.rounds)
+                yield figure("registry", f"{shape}, {clients} clients, commit off", "us", [took for took, _ in runs["from"]],
+                             [took for took, _ in runs["by hand"]], "lower",
+                             cpu_ratio=pgbench.median_columns(runs["from"])[1] / pgbench.median_columns(runs["by hand"])[1])
 
 
 def report(shape, clients, results):
@@ -118,15 +111,10 @@ def report(shape, clients, results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=2, help="length of one run")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default=",".join(SHAPES))
-    parser.add_argument("--clients", default="1,8")
+    parser = pgbench.options(__doc__, SHAPES)
     options = parser.parse_args()
 
-    settings = {"shared_buffers": "512MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "autovacuum": "off",
-                "synchronous_commit": "off"}
+    settings = dict(pgbench.QUIET_SETTINGS, synchronous_commit="off")
     with Cluster(settings) as cluster, cluster.database("bench") as database:
         database.sql(SCHEMA)
         bench = Bench(cluster, database, options.seconds)
@@ -134,10 +122,9 @@ def main():
               "       shape clients      time      cpu")
         for shape in options.only.split(","):
             bench.prepare(SHAPES[shape])
-            subject, definition = bench.definition()
-            ways, variables = (NEW, {}) if shape == "new" else (KNOWN, {"subject": subject, "definition": definition})
             for clients in map(int, options.clients.split(",")):
-                report(shape, clients, measure(bench, ways, clients, options.rounds, variables))
+                runs = bench.measure(shape, clients, options.rounds)
+                report(shape, clients, {way: pgbench.median_columns(results) for way, results in runs.items()})
 
 
 if __name__ == "__main__":
