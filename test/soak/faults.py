@@ -51,7 +51,7 @@ class Faults:
             pids = self._cluster.backends("acemq worker", self._database.name)
             return pids and pids[0]
 
-        return await_until(found, 60, "there is a worker", ignoring=(psycopg2.OperationalError,))
+        return await_until(found, 60, "there is a worker", ignoring=(psycopg2.Error,))
 
     def _kill(self, pid, number):
         try:
@@ -64,7 +64,7 @@ class Faults:
     def _await_server(self):
         """The postmaster has been through its crash recovery."""
         await_until(lambda: self._cluster.sql("SELECT 1"), 60, "the server takes connections",
-                    ignoring=(psycopg2.OperationalError,))
+                    ignoring=(psycopg2.Error,))
 
     def worker_killed(self):
         self._kill(self.worker(), signal.SIGKILL)

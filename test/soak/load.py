@@ -80,8 +80,10 @@ class Writer(threading.Thread):
                 for _ in range(10):
                     self._random.choice(kinds)()
                 self._wait_for_room()
-            except (psycopg2.OperationalError, psycopg2.InterfaceError, psycopg2.errors.AdminShutdown,
-                    psycopg2.errors.CrashShutdown):
+            except psycopg2.Error as problem:
+                if self._connection is not None and not self._connection.closed:
+                    self.problem = problem
+                    return
                 self._lost()
             except Exception as problem:  # pylint: disable=broad-except
                 self.problem = problem
@@ -114,7 +116,7 @@ class Writer(threading.Thread):
         self._close()
         self._generation += 1
         self._sequence = {}
-        self.stopping.wait(0.05)
+        self.stopping.wait(0.1)
 
     def _wait_for_room(self):
         """The backlog stays small enough to be gone soon after a fault."""
