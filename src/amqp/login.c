@@ -102,6 +102,19 @@ describe_server(BrokerConn *conn)
 	snprintf(conn->server_text, sizeof(conn->server_text), "%s%s%s", product, version[0] != '\0' ? " " : "", version);
 }
 
+/* A broker would close the connection at the first channel too many, in the middle of work, again and again. */
+static bool
+has_channels_enough(BrokerConn *conn, const BrokerEndpoint *endpoint, BrokerError *error)
+{
+	int channels = amqp_get_channel_max(conn->rabbit);
+
+	if (channels == 0 || channels >= BROKER_MAX_CHANNEL)
+		return true;
+	return broker_fail(error, BROKER_MISCONFIGURED,
+	                   "%s allows a connection no more than %d of the %d channels it needs (channel_max)",
+	                   broker_endpoint_text(endpoint), channels, BROKER_MAX_CHANNEL);
+}
+
 static void
 set_timeouts(BrokerConn *conn, const BrokerOptions *options)
 {
@@ -127,7 +140,7 @@ broker_login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptio
 	if (outcome == GUARD_QUIET && reply.reply_type == AMQP_RESPONSE_NORMAL)
 	{
 		describe_server(conn);
-		return true;
+		return has_channels_enough(conn, endpoint, error);
 	}
 	if (outcome == GUARD_QUIET && reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION)
 		return refused_by_broker(endpoint, &reply.reply, error);
