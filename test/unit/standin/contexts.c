@@ -21,6 +21,7 @@ struct MemoryContextData
 	MemoryContext children;
 	MemoryContext next; /* child of the same parent */
 	Chunk *chunks;
+	MemoryContextCallback *callbacks;
 };
 
 static MemoryContext current = NULL;
@@ -48,8 +49,22 @@ AllocSetContextCreate(MemoryContext parent, const char *name, int sizes)
 }
 
 void
+MemoryContextRegisterResetCallback(MemoryContext context, MemoryContextCallback *callback)
+{
+	callback->next = context->callbacks;
+	context->callbacks = callback;
+}
+
+void
 MemoryContextReset(MemoryContext context)
 {
+	while (context->callbacks != NULL)
+	{
+		MemoryContextCallback *callback = context->callbacks;
+
+		context->callbacks = callback->next;
+		callback->func(callback->arg);
+	}
 	while (context->children != NULL)
 		MemoryContextDelete(context->children);
 	while (context->chunks != NULL)
@@ -94,10 +109,33 @@ MemoryContextAlloc(MemoryContext context, Size size)
 	return chunk + 1;
 }
 
+void *
+MemoryContextAllocZero(MemoryContext context, Size size)
+{
+	return memset(MemoryContextAlloc(context, size), 0, size);
+}
+
 char *
 MemoryContextStrdup(MemoryContext context, const char *text)
 {
 	return strcpy(MemoryContextAlloc(context, strlen(text) + 1), text);
+}
+
+char *
+pnstrdup(const char *text, Size len)
+{
+	Size copied = strnlen(text, len);
+	char *copy = palloc(copied + 1);
+
+	memcpy(copy, text, copied);
+	copy[copied] = '\0';
+	return copy;
+}
+
+char *
+pstrdup(const char *text)
+{
+	return MemoryContextStrdup(current, text);
 }
 
 void *

@@ -10,6 +10,7 @@
 #define ALLOCSET_SMALL_SIZES   0
 
 extern MemoryContext AllocSetContextCreate(MemoryContext parent, const char *name, int sizes);
+extern void MemoryContextRegisterResetCallback(MemoryContext context, MemoryContextCallback *callback);
 extern void MemoryContextReset(MemoryContext context);
 extern void MemoryContextDelete(MemoryContext context);
 
