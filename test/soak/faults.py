@@ -26,6 +26,9 @@ SPARES_WORKER = ("backend_terminated", "broker_application_restarted", "broker_k
 # A broker that goes down may lose what expires on a rung at that moment: it is not on the disk of either queue.
 BROKER_DOWN = ("broker_application_restarted", "broker_killed", "worker_terminated_broker_away")
 
+# acemq.confirm_timeout, in seconds: longer than a busy machine takes, shorter than the longest freeze.
+CONFIRM_TIMEOUT = 5
+
 
 class Faults:
     """What they are done to."""
@@ -153,6 +156,6 @@ class Faults:
         """Sometimes for longer than acemq.confirm_timeout, so that the worker gives the connection up."""
         self._broker.freeze()
         try:
-            time.sleep(self._random.choice([0.3, 1.0, 2.5]))
+            time.sleep(self._random.choice([0.3, 0.3, 1.0, 1.0, 2.0, CONFIRM_TIMEOUT + 1.5]))
         finally:
             self._broker.thaw()

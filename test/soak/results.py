@@ -51,8 +51,8 @@ def fault_table(faults):
     by_kind = collections.defaultdict(list)
     for fault in faults:
         by_kind[fault["fault"]].append(fault)
-    lines = ["| fault | times | duplicates in all | most by one | relaying again, median | worst |",
-             "|---|---:|---:|---:|---:|---:|"]
+    lines = ["| fault | times | connections lost | duplicates in all | most by one | relaying again, median | worst |",
+             "|---|---:|---:|---:|---:|---:|---:|"]
     for kind, those in sorted(by_kind.items()):
         lines.append(_row(kind.replace("_", " "), those))
     if faults:
@@ -63,7 +63,7 @@ def fault_table(faults):
 def _row(name, faults):
     duplicates = [fault["duplicates"] for fault in faults]
     seconds = [fault["recovered"] for fault in faults]
-    return (f"| {name} | {len(faults)} | {sum(duplicates)} | {max(duplicates)} |"
+    return (f"| {name} | {len(faults)} | {sum(fault['losses'] for fault in faults)} | {sum(duplicates)} | {max(duplicates)} |"
             f" {statistics.median(seconds):.2f} s | {max(seconds):.2f} s |")
 
 
@@ -71,13 +71,14 @@ def _row(name, faults):
 _SUMS = (("seconds", "seconds under load"), ("committed", "messages committed"), ("lost", "of them lost"),
          ("lost_on_the_ladder_by_the_broker", "of them lost on the ladder while the broker went down"),
          ("rolled_back", "messages rolled back"), ("invented", "messages delivered without a commit"),
-         ("unknown", "COMMITs whose outcome the database had to tell"), ("duplicates", "duplicates"),
+         ("unknown", "COMMITs whose outcome the database had to tell"), ("losses", "connections and workers lost"),
+         ("duplicates", "duplicates"),
          ("ladder_duplicates", "duplicates by way of the ladder"), ("disorder", "out of order within a key"),
          ("early", "scheduled messages before their time"), ("other_ids", "copies with another message id"),
          ("retired", "messages retired"), ("lost_commits", "acknowledged COMMITs that PostgreSQL lost"),
          ("broker_redelivered", "copies given out twice by the broker"),
          ("broker_disorder", "of them later than their successors"), ("wal_mb", "WAL, MB"))
-_HIGHEST = (("max_in_flight", "acemq.max_in_flight"), ("worst_duplicates", "most duplicates by one fault"),
+_HIGHEST = (("max_in_flight", "acemq.max_in_flight"), ("worst_duplicates", "most duplicates per connection lost, by one fault"),
             ("worker_private_kb", "worker, most private memory, kB"),
             ("worker_private_growth_kb", "worker, most growth of it, kB"),
             ("worker_descriptors", "worker, most descriptors"),
