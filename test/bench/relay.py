@@ -9,7 +9,7 @@ May depend on: stage.py, figures.py, test/lib.
 
 from figures import figure
 from pgbench import alternate
-from stage import EXCHANGE, KINDS, ORIGIN, QUEUE, ROUTING_KEY, json_body
+from stage import EXCHANGE, KINDS, ORIGIN, QUEUE, ROUTING_KEY, MemoryWatch, json_body
 
 WINDOWS = (1, 100, 1000)
 BODIES = (300, 8000)
@@ -47,7 +47,8 @@ def wire_form(stage, database, body):
 def run_ours(stage, database, kind, body, window, count):
     stage.fill(database, count, body)
     stage.fresh_queue(kind)
-    return stage.baseline("watch", database, count=count)
+    with MemoryWatch(stage, database):
+        return stage.baseline("watch", database, count=count)
 
 
 def run_plain(stage, kind, body, window, count):

@@ -6,6 +6,7 @@ May depend on: test/lib.
 import contextlib
 import os
 import subprocess
+import threading
 import time
 
 import processes
@@ -33,6 +34,7 @@ class Stage:
         self.quick = quick
         self.rounds = rounds
         self.match = match
+        self.worker_memory = {}  # by database: the most that was seen, bytes
         self._servers = contextlib.ExitStack()
 
     def __enter__(self):
@@ -84,6 +86,10 @@ class Stage:
         database.sql("SELECT acemq.relay_pause()")
         database.await_state("paused", timeout=60)
 
+    def await_status(self, database, condition, timeout=60):
+        """Wait until the row of acemq.status is as it should be."""
+        return await_until(lambda: condition(database.status()), timeout, lambda: f"status is {database.status()}")
+
     # -- the broker --------------------------------------------------------------
 
     def fresh_queue(self, kind, **arguments):
@@ -118,3 +124,39 @@ class Stage:
                               stdout=subprocess.PIPE, check=True, text=True,
                               env=dict(os.environ, BENCH_PASSWORD=self.broker.password))
         return {name: float(value) for name, _, value in (pair.partition("=") for pair in done.stdout.split())}
+
+
+def private_memory(pid):
+    """Bytes of a process that are its own: anonymous pages.
+
+    Pages of shared memory that no other process has touched yet count as
+    "private" in smaps, but are not.
+    """
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as rollup:
+        return next(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Anonymous:"))
+
+
+class MemoryWatch:
+    """Looks at the memory of a database's worker while something runs."""
+
+    def __init__(self, stage, database):
+        self._stage, self._name = stage, database.name
+        self._pid = database.status()["worker_pid"]
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._done.set()
+        self._thread.join()
+
+    def _run(self):
+        seen = self._stage.worker_memory
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            while True:
+                seen[self._name] = max(seen.get(self._name, 0), private_memory(self._pid))
+                if self._done.wait(0.2):
+                    return
