@@ -5,6 +5,7 @@ May depend on: test/lib.
 
 import contextlib
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -89,6 +90,12 @@ class Stage:
     def await_status(self, database, condition, timeout=60):
         """Wait until the row of acemq.status is as it should be."""
         return await_until(lambda: condition(database.status()), timeout, lambda: f"status is {database.status()}")
+
+    def kill(self, pid):
+        """SIGKILL for a process of the cluster."""
+        if pid not in processes.children_of(self.cluster.pid):
+            raise AssertionError(f"process {pid} is not of our cluster")
+        os.kill(pid, signal.SIGKILL)
 
     # -- the broker --------------------------------------------------------------
 
