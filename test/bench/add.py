@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import pgbench  # noqa: E402
 from cluster import Cluster  # noqa: E402
-from figures import figure  # noqa: E402
+from figures import clients as in_words, figure  # noqa: E402
 
 PAYLOAD = ('{"order": 12345, "customer": "c-99", "lines": [{"sku": "ABC-1234", "quantity": 3, "price": 12.50},'
            ' {"sku": "DEF-9", "quantity": 1, "price": 99.00}, {"sku": "GHI-77", "quantity": 10, "price": 0.75}],'
@@ -172,7 +172,7 @@ def case_figures(case, runs):
     for way in runs:
         if way == "INSERT":
             continue
-        name = f"{NAMES[shape]}, {clients} clients, {size} B, commit {commit}, {way}"
+        name = f"{NAMES[shape]}, {in_words(clients)}, {size} B, commit {commit}, {way}"
         more = {"cpu_ratio": pgbench.median_columns([run[:2] for run in runs[way]])[1] /
                              pgbench.median_columns([run[:2] for run in runs["INSERT"]])[1],
                 "waits": {side: dict(sum((run[2].seen for run in runs[side]), collections.Counter())) for side in (way, "INSERT")}}

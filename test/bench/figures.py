@@ -32,3 +32,8 @@ def verdict(result):
     if result["must"] is None:
         return ""
     return "must" if reached(result["must"]) else "missed"
+
+
+def clients(count):
+    """In words."""
+    return f"{count} client" if count == 1 else f"{count} clients"

@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import pgbench  # noqa: E402
 from cluster import Cluster  # noqa: E402
-from figures import figure  # noqa: E402
+from figures import clients as in_words, figure  # noqa: E402
 
 SCHEMA = """
 CREATE TABLE hand_written (LIKE acemq.idempotency INCLUDING ALL);
@@ -72,7 +72,7 @@ def measure(stage):
         for shape in ("claim+confirm",) if stage.quick else SHAPES:
             for clients in (1,) if stage.quick else (1, 8):
                 runs = bench.measure(shape, clients, stage.rounds)
-                yield figure("idempotency", f"{shape}, {clients} clients, commit off", "us", [took for took, _ in runs["acemq"]],
+                yield figure("idempotency", f"{shape}, {in_words(clients)}, commit off", "us", [took for took, _ in runs["acemq"]],
                              [took for took, _ in runs["by hand"]], "lower",
                              cpu_ratio=pgbench.median_columns(runs["acemq"])[1] / pgbench.median_columns(runs["by hand"])[1])
 

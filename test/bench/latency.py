@@ -1,6 +1,8 @@
 """Commit to delivery, against publish to delivery by a plain publisher.
 
 Idle: one message every few milliseconds, each in a transaction of its own.
+Counted from the moment COMMIT returned, because the wait for the WAL is the
+application's with any table; a second line counts from before COMMIT was sent.
 Half load: bursts every 10 ms that add up to half of what the relay can do while
 the queue is consumed; a burst is one transaction, or as many publishes in a row.
 
@@ -43,13 +45,14 @@ def compare(stage, database, kind, name, shape, musts):
         ours, plain = ([one[f"from_commit_p{share}"] for one in runs[side]] for side in ("ours", "plain"))
         result = figure("latency", f"{kind} queue, {name}, p{share}", "ms", ours, plain, "lower", must, **shape,
                         rate={side: [one["rate"] for one in runs[side]] for side in runs},
-                        from_call_ms=[one[f"from_call_p{share}"] for one in runs["ours"]],
                         curve={side: {p: [one[f"from_commit_p{p}"] for one in runs[side]] for p in PERCENTILES}
                                for side in runs})
         if must is not None:
             result["stretch"] = 1 + STRETCH_MS / result["baseline"]
             result["stretch_text"] = "+0.1 ms"
         yield result
+        yield figure("latency", f"{kind} queue, {name}, from the call of COMMIT, p{share}", "ms",
+                     [one[f"from_call_p{share}"] for one in runs["ours"]], plain, "lower")
 
 
 def measure(stage):

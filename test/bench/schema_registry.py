@@ -25,7 +25,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import pgbench  # noqa: E402
 from cluster import Cluster  # noqa: E402
-from figures import figure  # noqa: E402
+from figures import clients as in_words, figure  # noqa: E402
 
 SCHEMA = """
 CREATE TABLE hand_written (
@@ -98,7 +98,7 @@ def measure(stage):
             bench.prepare(SHAPES[shape])
             for clients in (1,) if stage.quick else (1, 8):
                 runs = bench.measure(shape, clients, stage.rounds)
-                yield figure("registry", f"{shape}, {clients} clients, commit off", "us", [took for took, _ in runs["from"]],
+                yield figure("registry", f"{shape}, {in_words(clients)}, commit off", "us", [took for took, _ in runs["from"]],
                              [took for took, _ in runs["by hand"]], "lower",
                              cpu_ratio=pgbench.median_columns(runs["from"])[1] / pgbench.median_columns(runs["by hand"])[1])
 
