@@ -68,6 +68,7 @@ typedef struct OutboxRow
 	int held_entry;        /* index in AcemqSlot.fetched */
 	int channel;           /* while on the wire */
 	TimestampTz sent_at;   /* while on the wire */
+	uint64 sent_upto;      /* of the bytes of the connection */
 	bool was_sent;         /* has been on the wire before: sending it again may duplicate */
 	bool maybe_delivered;  /* an earlier attempt had no outcome, or was nacked: some queue may hold a copy */
 	bool suspect;          /* was in flight when a channel died: goes out on a channel of its own */

@@ -111,6 +111,7 @@ struct Relay
 	TimestampTz resume_at;    /* lanes that wait for a probe channel */
 	TimestampTz relieve_at;   /* stalled lanes in memory */
 	TimestampTz confirm_look_at;
+	uint64 bytes_taken;        /* by the other side, at that look */
 	TimestampTz summary_at;    /* oldest row and held lane for status */
 	TimestampTz oldest_unread; /* created_at of the first row the forward scan has not read, 0: none known */
 	bool socket_full;          /* last publish found no room in the socket */

@@ -272,6 +272,7 @@ relay_lost(Relay *relay, const char *reason, int code)
 		}
 		put_back(relay, row);
 	}
+	relay->bytes_taken = 0;
 	relay_give_back(relay, NULL);
 	relay_forget_trust(relay);
 	KILL_POINT(RELAY_LOST);
@@ -288,16 +289,26 @@ relay_check_confirm_timeout(Relay *relay)
 {
 	TimestampTz limit = relay->now - (int64) acemq_confirm_timeout * 1000;
 	bool expired = false;
+	uint64 taken;
+	bool moves;
 	dlist_iter iter;
 
 	if (relay->on_wire == 0 || relay->unblocked_at > limit || broker_is_blocked(link_conn(relay->link)))
 		return;
+	taken = broker_bytes_taken(link_conn(relay->link));
+	moves = taken > relay->bytes_taken;
+	relay->bytes_taken = taken;
 	dlist_foreach (iter, &relay->all)
 	{
 		OutboxRow *row = dlist_container(OutboxRow, all, iter.cur);
 		Lane *lane = row->lane;
 
-		if (row->state != ROW_ON_WIRE || row->sent_at > limit)
+		if (row->state != ROW_ON_WIRE)
+			continue;
+		/* On its way still, on a line that is slow and not dead: its time begins when it is there. */
+		if (moves && row->sent_upto > taken)
+			row->sent_at = relay->now;
+		if (row->sent_at > limit)
 			continue;
 		expired = true;
 		/* Held already: by another row of this look, or by one whose failed attempt is not written down yet. */

@@ -243,7 +243,8 @@ send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
 	row->state = ROW_ON_WIRE;
 	row->was_sent = true;
 	row->channel = channel;
-	row->sent_at = relay->now;
+	row->sent_at = GetCurrentTimestamp(); /* a long one may have taken a while */
+	row->sent_upto = broker_bytes_sent(link_conn(relay->link));
 	lane->on_wire++;
 	lane->wire_bytes += row->size;
 	relay->on_wire++;

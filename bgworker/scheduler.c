@@ -191,6 +191,7 @@ scheduler_lost(Scheduler *scheduler, const char *reason)
 	dlist_init(&scheduler->moves);
 	scheduler->nmoves = scheduler->nwhole = scheduler->nover = scheduler->nwire = 0;
 	scheduler->held = 0;
+	scheduler->bytes_taken = 0;
 	memset(scheduler->probes, 0, sizeof(scheduler->probes));
 	scheduler->socket_full = false;
 	scheduler->more = false;

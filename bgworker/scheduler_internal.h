@@ -66,6 +66,7 @@ typedef struct Move
 	const LadderRung *rung; /* what is on the wire is a hop onto it; NULL: to its target */
 	int channel;            /* it is on the wire of */
 	TimestampTz sent_at;
+	uint64 sent_upto; /* of the bytes of the connection */
 } Move;
 
 struct Scheduler
@@ -94,6 +95,7 @@ struct Scheduler
 	TimestampTz reconnect_at; /* not before */
 	TimestampTz unblocked_at; /* confirm deadlines count from here at the earliest */
 	TimestampTz confirm_look_at;
+	uint64 bytes_taken; /* by the other side, at that look */
 	TimestampTz requeue_at;
 	struct HTAB *targets; /* see scheduler_targets.c */
 

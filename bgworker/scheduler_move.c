@@ -242,7 +242,8 @@ send_move(Scheduler *scheduler, Move *move)
 	move->state = MOVE_ON_WIRE;
 	move->rung = rung;
 	move->channel = channel;
-	move->sent_at = scheduler->now;
+	move->sent_at = GetCurrentTimestamp(); /* a long one may have taken a while */
+	move->sent_upto = broker_bytes_sent(link_conn(scheduler->link));
 	if (scheduler->nwire++ == 0)
 		scheduler->confirm_look_at = 0;
 	if (channel != BROKER_CHANNEL_MAIN)

@@ -294,6 +294,8 @@ scheduler_check_confirm_timeout(Scheduler *scheduler)
 {
 	TimestampTz limit = scheduler->now - (int64) acemq_confirm_timeout * 1000;
 	bool expired = false;
+	uint64 taken;
+	bool moves;
 	dlist_iter iter;
 
 	if (scheduler->nwire == 0 || scheduler->now < scheduler->confirm_look_at)
@@ -301,11 +303,19 @@ scheduler_check_confirm_timeout(Scheduler *scheduler)
 	scheduler->confirm_look_at = scheduler->now + CONFIRM_LOOK_MS * 1000;
 	if (scheduler->unblocked_at > limit || broker_is_blocked(link_conn(scheduler->link)))
 		return;
+	taken = broker_bytes_taken(link_conn(scheduler->link));
+	moves = taken > scheduler->bytes_taken;
+	scheduler->bytes_taken = taken;
 	dlist_foreach (iter, &scheduler->moves)
 	{
 		Move *move = dlist_container(Move, node, iter.cur);
 
-		if (move->state != MOVE_ON_WIRE || move->sent_at > limit)
+		if (move->state != MOVE_ON_WIRE)
+			continue;
+		/* On its way still, on a line that is slow and not dead: its time begins when it is there. */
+		if (moves && move->sent_upto > taken)
+			move->sent_at = scheduler->now;
+		if (move->sent_at > limit)
 			continue;
 		expired = true;
 		if (move->rung == NULL)

@@ -130,6 +130,14 @@ extern BrokerPublish broker_publish(BrokerConn *conn, int channel, const BrokerM
 extern void broker_cork(BrokerConn *conn);
 extern void broker_uncork(BrokerConn *conn);
 
+/*
+ * Bytes of messages sent on this connection so far, and how many of them the
+ * other side has at least taken: the difference waits in our kernel, for a
+ * while on a slow line.
+ */
+extern uint64 broker_bytes_sent(BrokerConn *conn);
+extern uint64 broker_bytes_taken(BrokerConn *conn);
+
 extern int broker_in_flight(BrokerConn *conn, int channel);
 /* Time of the oldest unconfirmed publish of the channel, 0 if there is none. */
 extern TimestampTz broker_oldest_in_flight(BrokerConn *conn, int channel);

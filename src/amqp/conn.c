@@ -9,8 +9,10 @@
  */
 #include "conn_internal.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "message.h"
@@ -302,6 +304,22 @@ broker_socket(BrokerConn *conn)
 {
 	/* The library closes it by itself when heartbeats stay away. */
 	return amqp_get_sockfd(conn->rabbit);
+}
+
+uint64
+broker_bytes_sent(BrokerConn *conn)
+{
+	return conn->bytes_sent;
+}
+
+uint64
+broker_bytes_taken(BrokerConn *conn)
+{
+	int waiting;
+
+	if (broker_socket(conn) == PGINVALID_SOCKET || ioctl(broker_socket(conn), SIOCOUTQ, &waiting) != 0)
+		return conn->bytes_sent;
+	return conn->bytes_sent - Min(conn->bytes_sent, (uint64) waiting);
 }
 
 bool

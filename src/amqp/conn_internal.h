@@ -96,6 +96,7 @@ struct BrokerConn
 	bool corked;
 	bool mid_message;     /* some but not all of a message has been sent */
 	Size sent_since_poll; /* bytes of messages since the socket was last found to take more */
+	uint64 bytes_sent;    /* of messages, ever */
 	uint8 *buffer;        /* SHORT_MESSAGE_MAX bytes, for the frames of a short message */
 
 	EventQueue events;

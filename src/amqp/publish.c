@@ -279,6 +279,7 @@ has_room(BrokerConn *conn)
 static bool
 send_message(BrokerConn *conn, int channel, const BrokerMessage *message, Size properties_len)
 {
+	Size len = MESSAGE_OVERHEAD + properties_len + message->body_len;
 	amqp_basic_properties_t properties;
 	MemoryContext caller;
 	bool ok;
@@ -295,7 +296,8 @@ send_message(BrokerConn *conn, int channel, const BrokerMessage *message, Size p
 	else
 		ok = send_by_frames(conn, channel, message, &properties);
 	conn->mid_message = false;
-	conn->sent_since_poll += MESSAGE_OVERHEAD + properties_len + message->body_len;
+	conn->sent_since_poll += len;
+	conn->bytes_sent += len;
 	return ok;
 }
 

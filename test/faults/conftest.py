@@ -81,11 +81,13 @@ def faked(shared_fake):
 
 
 @pytest.fixture(scope="module")
-def shared_proxy(broker, relay_settings, make_database):
+def shared_proxy(cluster, broker, make_database):
     broker.ensure_running()
     vhost = broker.vhost()
     with Proxy(broker.port) as proxy:
-        with make_database({**relay_settings(vhost), "acemq.url": vhost.url(port=proxy.port)}) as database:
+        secret = cluster.secret_file("broker-password", broker.password + "\n")
+        settings = {"acemq.url": vhost.url(port=proxy.port), "acemq.password_file": secret}
+        with make_database(settings) as database:
             database.vhost, database.proxy = vhost, proxy
             yield database
 
