@@ -11,7 +11,7 @@
 void
 text_clean(char *target, Size size, const void *data, Size len)
 {
-	const unsigned char *in = data;
+	const unsigned char *in = len > 0 ? data : (const void *) ""; /* an empty text of the library points nowhere */
 	const unsigned char *end = in + len;
 	char *out = target;
 	char *last = target + size - 1;

@@ -81,7 +81,8 @@ class Writer(threading.Thread):
                     self._random.choice(kinds)()
                 self._wait_for_room()
             except psycopg2.Error as problem:
-                if self._connection is not None and not self._connection.closed:
+                # Without a code it is libpq that speaks: the session is gone; 57P0x is the server's goodbye.
+                if problem.pgcode is not None and not problem.pgcode.startswith("57P"):
                     self.problem = problem
                     return
                 self._lost()

@@ -32,6 +32,7 @@ class Notes:
         self.other_ids = 0
         self.early = 0
         self._last = {}
+        self._history = {}
 
     def note(self, body, message_id, redelivered, again):
         """`again`: this very copy had come before, on a connection that broke."""
@@ -56,13 +57,16 @@ class Notes:
         key = body.get("key")
         if key is None:
             return
+        history = self._history.setdefault(key, collections.deque(maxlen=12))
+        history.append((body["seq"], round(time.time(), 3), "again" if redelivered else "new"))
         if body["seq"] > self._last.get(key, -1):
             self._last[key] = body["seq"]
         elif redelivered:
             # What the broker takes back from a lost consumer it may give out later than its successors.
             self.broker_disorder += 1
         else:
-            self.disorder.append({"key": key, "came": body["seq"], "after": self._last[key], "at": time.time()})
+            self.disorder.append({"key": key, "came": body["seq"], "after": self._last[key],
+                                  "history": list(history)})
 
     def has(self, number):
         with self._lock:

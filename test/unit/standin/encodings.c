@@ -52,7 +52,11 @@ pg_encoding_mbcliplen(int encoding, const char *text, int len, int limit)
 	while (kept < len && text[kept] != '\0')
 	{
 		unsigned char first = (unsigned char) text[kept];
-		int width = first < 0x80 ? 1 : (first & 0xe0) == 0xc0 ? 2 : (first & 0xf0) == 0xe0 ? 3 : (first & 0xf8) == 0xf0 ? 4 : 1;
+		int width = first < 0x80             ? 1
+		            : (first & 0xe0) == 0xc0 ? 2
+		            : (first & 0xf0) == 0xe0 ? 3
+		            : (first & 0xf8) == 0xf0 ? 4
+		                                     : 1;
 
 		if (kept + width > Min(len, limit))
 			break;

@@ -43,14 +43,14 @@ typedef struct MemoryContextCallback
 	struct MemoryContextCallback *next;
 } MemoryContextCallback;
 
-#define Assert(condition)            assert(condition)
-#define lengthof(array)              (sizeof(array) / sizeof((array)[0]))
-#define Min(x, y)                    ((x) < (y) ? (x) : (y))
-#define Max(x, y)                    ((x) > (y) ? (x) : (y))
-#define unconstify(type, expression) ((type) (expression))
-#define MAKE_SQLSTATE(a, b, c, d, e) 0
-#define UINT64CONST(x)               UINT64_C(x)
-#define PG_INT64_MAX                 INT64_MAX
+#define Assert(condition)                    assert(condition)
+#define lengthof(array)                      (sizeof(array) / sizeof((array)[0]))
+#define Min(x, y)                            ((x) < (y) ? (x) : (y))
+#define Max(x, y)                            ((x) > (y) ? (x) : (y))
+#define unconstify(type, expression)         ((type) (expression))
+#define MAKE_SQLSTATE(a, b, c, d, e)         0
+#define UINT64CONST(x)                       UINT64_C(x)
+#define PG_INT64_MAX                         INT64_MAX
 #define StaticAssertDecl(condition, message) _Static_assert(condition, message)
 
 #define MCXT_ALLOC_HUGE   0x01

@@ -9,15 +9,15 @@
 
 typedef char *Numeric;
 
-#define NumericGetDatum(number)   ((Datum) (number))
-#define DatumGetNumeric(datum)    ((Numeric) (datum))
-#define CStringGetDatum(text)     ((Datum) (text))
-#define DatumGetCString(datum)    ((char *) (datum))
-#define ObjectIdGetDatum(oid)     ((Datum) (oid))
-#define Int32GetDatum(number)     ((Datum) (number))
-#define DatumGetInt32(datum)      ((int32) (datum))
-#define DatumGetBool(datum)       ((datum) != 0)
-#define DatumGetFloat8(datum)     standin_float8(datum)
+#define NumericGetDatum(number) ((Datum) (number))
+#define DatumGetNumeric(datum)  ((Numeric) (datum))
+#define CStringGetDatum(text)   ((Datum) (text))
+#define DatumGetCString(datum)  ((char *) (datum))
+#define ObjectIdGetDatum(oid)   ((Datum) (oid))
+#define Int32GetDatum(number)   ((Datum) (number))
+#define DatumGetInt32(datum)    ((int32) (datum))
+#define DatumGetBool(datum)     ((datum) != 0)
+#define DatumGetFloat8(datum)   standin_float8(datum)
 
 #define DirectFunctionCall1(function, a)       function(a)
 #define DirectFunctionCall2(function, a, b)    function(a, b)
