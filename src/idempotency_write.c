@@ -24,8 +24,10 @@
 #include "compat.h"
 #include "saved_plan.h"
 
+#include "access/htup_details.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/executor.h"
@@ -34,7 +36,9 @@
 #include "rewrite/rewriteHandler.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
+#include "utils/relcache.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 
 /* What the executor needs for one row. */
 typedef struct RowWriter
@@ -70,23 +74,37 @@ is_odd_to_update(Relation rel)
 
 /* ---- an executor's state for one row ---- */
 
+/* Asked without reading them, because reading runs the functions in them (they are simplified). */
+static bool
+index_has_expressions(Oid index)
+{
+	HeapTuple tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(index));
+	bool has;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for index %u", index);
+	has = !heap_attisnull(tuple, Anum_pg_index_indexprs, NULL) || !heap_attisnull(tuple, Anum_pg_index_indpred, NULL);
+	ReleaseSysCache(tuple);
+	return has;
+}
+
 /* Anything of the owner's that is evaluated has to be evaluated as the owner. */
 static bool
-has_expressions(RowWriter *writer)
+has_expressions(Relation rel)
 {
-	const TupleConstr *constraints = RelationGetDescr(writer->rel)->constr;
+	const TupleConstr *constraints = RelationGetDescr(rel)->constr;
+	List *indexes;
+	ListCell *cell;
+	bool has = false;
 
-	if (writer->rel->trigdesc != NULL || RelationGetDescr(writer->rel)->natts > IDEMPOTENCY_COLUMNS ||
+	if (rel->trigdesc != NULL || RelationGetDescr(rel)->natts > IDEMPOTENCY_COLUMNS ||
 	    (constraints != NULL && constraints->num_check > 0))
 		return true;
-	for (int i = 0; i < writer->target->ri_NumIndices; i++)
-	{
-		const IndexInfo *index = writer->target->ri_IndexRelationInfo[i];
-
-		if (index->ii_Expressions != NIL || index->ii_Predicate != NIL)
-			return true;
-	}
-	return false;
+	indexes = RelationGetIndexList(rel);
+	foreach (cell, indexes)
+		has |= index_has_expressions(lfirst_oid(cell));
+	list_free(indexes);
+	return has;
 }
 
 static void
@@ -95,16 +113,15 @@ begin_write(RowWriter *writer, Relation rel)
 	writer->rel = rel;
 	writer->estate = CreateExecutorState();
 	writer->caller = MemoryContextSwitchTo(writer->estate->es_query_cxt);
+	writer->as_owner = has_expressions(rel);
+	if (writer->as_owner)
+		as_owner_begin(&writer->save);
 	writer->target = makeNode(ResultRelInfo);
 	InitResultRelInfo(writer->target, rel, 0, NULL, 0);
 	ExecOpenIndices(writer->target, false);
 	writer->estate->es_opened_result_relations = list_make1(writer->target);
 	writer->estate->es_output_cid = GetCurrentCommandId(true);
 	writer->slot = ExecInitExtraTupleSlot(writer->estate, RelationGetDescr(rel), &TTSOpsVirtual);
-
-	writer->as_owner = has_expressions(writer);
-	if (writer->as_owner)
-		as_owner_begin(&writer->save);
 	if (rel->trigdesc != NULL)
 		AfterTriggerBeginQuery();
 }

@@ -8,10 +8,11 @@
  * found out once and forgotten at every relcache invalidation of the table or of one of
  * its indexes, which any such change sends.
  *
- * May depend on: compat.h.
+ * May depend on: as_owner.h, compat.h.
  */
 #include "outbox_table.h"
 
+#include "as_owner.h"
 #include "compat.h"
 
 #include "access/genam.h"
@@ -220,11 +221,16 @@ look_at_indexes(Relation rel)
 	list_free(indexes);
 }
 
-/* What it allocates lives until the next look; that is rare. */
+/*
+ * What it allocates lives until the next look; that is rare.  Expressions and
+ * predicates of indexes are simplified when they are read, which runs the
+ * functions in them: as the owner, who has put them there.
+ */
 static void
 look(Relation rel)
 {
 	MemoryContext caller;
+	AsOwner save;
 	bool plain;
 
 	if (shape_context == NULL)
@@ -237,7 +243,11 @@ look(Relation rel)
 	plain = OidIsValid(shape.sequence) && table_is_plain(rel);
 	memset(shape.direct, plain, sizeof(shape.direct));
 	if (plain)
+	{
+		as_owner_begin(&save);
 		look_at_indexes(rel);
+		as_owner_end(&save);
+	}
 	MemoryContextSwitchTo(caller);
 }
 

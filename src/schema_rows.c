@@ -17,6 +17,7 @@
 #include "access/table.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"
+#include "catalog/pg_index.h"
 #include "executor/executor.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
@@ -55,7 +56,10 @@ key_is_text(ScanKey key, AttrNumber column, text *value)
 	ScanKeyInit(key, column, BTEqualStrategyNumber, F_TEXTEQ, PointerGetDatum(value));
 }
 
-/* What each of them must have, lest we compare other columns than we mean. */
+/*
+ * What each of them must have, lest we compare other columns than we mean.
+ * (A predicate is not read, because that runs the functions in it.)
+ */
 static bool
 index_is_ours(Relation index, Relation table, const char *name)
 {
@@ -64,7 +68,8 @@ index_is_ours(Relation index, Relation table, const char *name)
 	int16 second = strcmp(name, BY_VERSION) == 0 ? SCHEMA_VERSION : SCHEMA_FINGERPRINT;
 
 	if (index->rd_index->indrelid != RelationGetRelid(table) || index->rd_rel->relam != BTREE_AM_OID ||
-	    !index->rd_index->indisunique || !index->rd_index->indisvalid || RelationGetIndexPredicate(index) != NIL ||
+	    !index->rd_index->indisunique || !index->rd_index->indisvalid ||
+	    !heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) ||
 	    index->rd_index->indnkeyatts != (by_id ? 1 : 2))
 		return false;
 	return by_id ? columns[0] == SCHEMA_ID : columns[0] == SCHEMA_SUBJECT && columns[1] == second;
