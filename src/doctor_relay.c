@@ -12,6 +12,7 @@
 #include "shmem.h"
 #include "slot_text.h"
 
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
@@ -214,6 +215,12 @@ doctor_check_processes(Doctor *doctor)
 {
 	if (!check_preloaded(doctor))
 		return;
+	if (RecoveryInProgress())
+	{
+		doctor_report(doctor, "launcher", true, "none: this server is a standby", NULL);
+		doctor_report(doctor, "worker", true, "none: a standby relays when it has been promoted", NULL);
+		return;
+	}
 	check_launcher(doctor);
 	check_worker_slots(doctor);
 	check_worker(doctor);
