@@ -224,7 +224,6 @@ PARTS = (("memory", memory), ("due time", schedule), ("WAL", wal), ("broker back
 
 def measure(stage):
     with stage.database("cost", acemq__origin=ORIGIN) as database:
-        stage.vhost.declare(QUEUE, exchange=EXCHANGE)
         for name, part in PARTS:
             if stage.wants(name) or not stage.match:
                 yield from part(stage, database)

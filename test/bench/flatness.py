@@ -11,7 +11,7 @@ import contextlib
 
 from figures import figure
 from pgbench import alternate
-from stage import EXCHANGE, ORIGIN, QUEUE, ROUTING_KEY, MemoryWatch, json_body
+from stage import EXCHANGE, ORIGIN, ROUTING_KEY, MemoryWatch, json_body
 
 BODY = 300
 SECONDS, QUICK_SECONDS = 120, 1
@@ -118,6 +118,7 @@ def rows_of_a_run(stage, database):
 
 def measure_state(stage, empty, count, name, state, rows, settings, stretch):
     with stage.database("loaded", acemq__origin=ORIGIN, **settings) as loaded, state(stage, loaded, rows):
+        stage.pause(loaded)
         drains = state is waiting
         if drains:
             count = min(count, rows // stage.rounds)
@@ -131,7 +132,6 @@ def measure_state(stage, empty, count, name, state, rows, settings, stretch):
 
 def measure(stage):
     with stage.database("empty", acemq__origin=ORIGIN) as empty:
-        stage.vhost.declare(QUEUE, exchange=EXCHANGE)
         count = rows_of_a_run(stage, empty)
         for name, state, full, quick, settings, stretch in STATES:
             rows = quick if stage.quick else full

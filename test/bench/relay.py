@@ -77,7 +77,6 @@ def measure_case(stage, database, case):
 def measure(stage, only=None):
     """Figures, one at a time."""
     with stage.database("relay", acemq__origin=ORIGIN) as database:
-        stage.vhost.declare(QUEUE, exchange=EXCHANGE)
         wire_form(stage, database, 300)
         for case in filter(lambda case: stage.wants(case_name(case)), cases(stage.quick)):
             yield measure_case(stage, database, case)
