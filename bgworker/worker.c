@@ -42,7 +42,11 @@
 /* Nothing is left to do but saying goodbye. */
 static volatile sig_atomic_t leaving = false;
 
+static AcemqSlot *own_slot = NULL;
+static emit_log_hook_type next_log_hook = NULL;
+
 static void handle_sigterm(SIGNAL_ARGS);
+static void pass_over_own_end(ErrorData *error);
 static bool find_extension(AcemqSlot *slot);
 static void report_other_version(AcemqSlot *slot);
 static void serve(AcemqSlot *slot);
@@ -66,6 +70,9 @@ acemq_worker_main(Datum arg)
 	slot = slot_attach(database);
 	if (slot == NULL)
 		proc_exit(0);
+	own_slot = slot;
+	next_log_hook = emit_log_hook;
+	emit_log_hook = pass_over_own_end;
 
 	/* The launcher looks whether connections are allowed; being refused here would be one more error in the log. */
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
@@ -98,6 +105,19 @@ handle_sigterm(SIGNAL_ARGS)
 	errno = saved_errno;
 	if (!leaving)
 		die(postgres_signal_arg);
+}
+
+/*
+ * Told to leave in the middle of a request to the broker, the worker is cut
+ * short by a SIGTERM of ours: a FATAL in the log would be an alarm somewhere.
+ */
+static void
+pass_over_own_end(ErrorData *error)
+{
+	if (error->elevel == FATAL && error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN && told_to_leave(own_slot))
+		error->output_to_server = false;
+	if (next_log_hook != NULL)
+		next_log_hook(error);
 }
 
 /* True when there is an extension that we can and may serve; false when we are to go. */
