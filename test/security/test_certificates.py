@@ -138,7 +138,7 @@ REFUSED = {
     "expired": (lambda a, s: a.sign("expired", starts=LONG_AGO, ends=PAST), "ours", "localhost", "it has expired"),
     "not yet valid": (lambda a, s: a.sign("early", starts=FUTURE), "ours", "localhost", "it is not valid yet"),
     "self-signed": (lambda a, s: self_signed(a), "ours", "localhost", "it is self-signed and not among the trusted ones"),
-    "for clients only": (lambda a, s: a.sign("client_only", usage="clientAuth"), "ours", "localhost", "purpose"),
+    "for clients only": (lambda a, s: a.sign("client_only", usage="clientAuth"), "ours", "localhost", "certificate purpose"),
     "for development": (lambda a, s: a.sign("development", "ACEMQ DEVELOPMENT ONLY - DO NOT TRUST"), "ours", "localhost",
                         "presented a development certificate"),
 }
