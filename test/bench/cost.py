@@ -156,7 +156,7 @@ def scheduled_stream(database, seconds):
 def gap_after(stage, database, kill):
     """The longest time without a delivery once kill() has been called, in seconds."""
     stage.fresh_queue("classic")
-    seconds = 6
+    seconds = 4 if stage.quick else 8
     with stage.vhost.collect(QUEUE) as collector:
         scheduled_stream(database, seconds)
         collector.wait(100, 30)

@@ -108,12 +108,16 @@ def one_run(stage, database, count, add=True):
     return dict(result, waiting=waiting_before)
 
 
+def rounds_of(stage):
+    return max(1, stage.rounds // 2) if stage.quick else stage.rounds
+
+
 def rows_of_a_run(stage, database):
     pilot = PILOT // 2 if stage.quick else PILOT
     stage.fill(database, pilot, BODY)
     stage.fresh_queue("quorum")
     rate = stage.baseline("watch", database, count=pilot)["rate"]
-    return max(pilot, int(rate * (QUICK_SECONDS if stage.quick else SECONDS) / stage.rounds))
+    return max(pilot, int(rate * (QUICK_SECONDS if stage.quick else SECONDS) / rounds_of(stage)))
 
 
 def measure_state(stage, empty, count, name, state, rows, settings, stretch):
@@ -121,8 +125,8 @@ def measure_state(stage, empty, count, name, state, rows, settings, stretch):
         stage.pause(loaded)
         drains = state is waiting
         if drains:
-            count = min(count, rows // stage.rounds)
-        runs = alternate(stage.rounds, {"empty": lambda: one_run(stage, empty, count),
+            count = min(count, rows // rounds_of(stage))
+        runs = alternate(rounds_of(stage), {"empty": lambda: one_run(stage, empty, count),
                                         "loaded": lambda: one_run(stage, loaded, count, add=not drains)})
     return figure("flatness", name, "messages/s", [run["rate"] for run in runs["loaded"]],
                   [run["rate"] for run in runs["empty"]], "higher", 0.9, stretch, messages=count,

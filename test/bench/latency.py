@@ -41,10 +41,12 @@ def half_load(stage, database, kind):
 def compare(stage, database, kind, name, shape, musts):
     runs = alternate(stage.rounds, {"ours": lambda: run(stage, database, kind, shape),
                                     "plain": lambda: run(stage, None, kind, shape)})
+    if shape["burst"] > 1:
+        yield figure("latency", f"{kind} queue, {name}, rate kept up", "messages/s", [one["rate"] for one in runs["ours"]],
+                     [one["rate"] for one in runs["plain"]], "higher", asked=shape["burst"] * 1e6 / shape["gap_us"])
     for share, must in zip(("50", "99"), musts):
         ours, plain = ([one[f"from_commit_p{share}"] for one in runs[side]] for side in ("ours", "plain"))
         result = figure("latency", f"{kind} queue, {name}, p{share}", "ms", ours, plain, "lower", must, **shape,
-                        rate={side: [one["rate"] for one in runs[side]] for side in runs},
                         curve={side: {p: [one[f"from_commit_p{p}"] for one in runs[side]] for p in PERCENTILES}
                                for side in runs})
         if must is not None:
