@@ -58,7 +58,7 @@ def failed_keys(stage, database, count):
     """At the longest back-off, to which the default settings come after nine attempts."""
     stage.vhost.declare_exchange(NOWHERE)
     fill_more(database, count, f"'{NOWHERE}', 'k', '{json_body(BODY)}'::text, ordering_key => 'key-' || n")
-    stage.await_status(database, lambda status: status["failed"] >= count, 600)
+    stage.await_status(database, lambda status: status["failed"] >= count, 1800)
     yield
 
 
