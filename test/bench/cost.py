@@ -84,9 +84,10 @@ def idle(stage, database):
     pid = database.status()["worker_pid"]
     database.sql("SELECT pg_stat_force_next_flush()")
     database.close()
-    if not stage.quick:
-        await_idle(stage, database.name)
     stage.cluster.sql("CHECKPOINT")
+    if not stage.quick:
+        time.sleep(20)  # the background writer notes the checkpoint's snapshot in the WAL
+        await_idle(stage, database.name)
     before = activity(stage, database.name, pid)
     time.sleep(seconds)
     spent = [(now - then) * 60 / seconds for now, then in zip(activity(stage, database.name, pid), before)]
