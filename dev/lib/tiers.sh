@@ -5,9 +5,9 @@
 # gcc and installed; nothing is written into the checkout.
 # shellcheck shell=bash
 
-all_tiers=(layers format gcc clang unit regress pgtap stores broker lifecycle security)
+all_tiers=(layers format gcc clang unit regress pgtap stores broker faults lifecycle security)
 # These meet the installed library, which must be the one just built.
-server_tiers='regress|pgtap|stores|broker|lifecycle|security'
+server_tiers='regress|pgtap|stores|broker|faults|lifecycle|security'
 
 count_of() {
 	case $1 in
@@ -120,6 +120,10 @@ tier_stores() {
 
 tier_broker() {
 	pytest_tier broker
+}
+
+tier_faults() {
+	pytest_tier faults
 }
 
 tier_lifecycle() {

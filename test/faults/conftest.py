@@ -8,9 +8,12 @@ Both relay with short timeouts and without the scheduler, and are shared by the
 tests of a file: each test finds an empty outbox, a new worker and a broker that
 behaves.  A test that changes settings of the database makes its own with
 make_database.
+
+A test marked thin(n) is run with every n-th of its parameters only, unless
+--long asks for all.
 """
 
-import contextlib
+import collections
 import itertools
 
 import psycopg2
@@ -27,6 +30,26 @@ _numbers = itertools.count(1)
 SETTINGS = {"acemq.scheduler": "off", "acemq.io_timeout": "1s", "acemq.connect_timeout": "1s",
             "acemq.confirm_timeout": "2s", "acemq.max_in_flight": "100", "acemq.retry_delay": "200ms",
             "acemq.retry_delay_max": "400ms"}
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "thin(n): every n-th of the parameters, all with --long")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--long"):
+        return
+    seen = collections.Counter()
+    left_out = []
+    for item in items:
+        marker = item.get_closest_marker("thin")
+        if marker is None:
+            continue
+        if seen[item.function] % marker.args[0] != 0:
+            left_out.append(item)
+        seen[item.function] += 1
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture(autouse=True)

@@ -233,7 +233,10 @@ def test_one_poisoned_message_among_many(faked, load, confirmed_before):
     await_until(lambda: set(pending(faked)) == {"bad"}, 20, lambda: f"the others are through: {pending(faked)}")
     await_until(lambda: pending(faked)["bad"] >= 2, 20, "it has been tried again")
     assert set(stored) == {f"n{n}" for n in range(41) if n != 20}
+    # It goes on being tried meanwhile, and what is counted is written down a little later.
+    tried = pending(faked)["bad"]
     charged = faked.status()["failed"] - load.failed_before
-    assert charged - pending(faked)["bad"] in (0, 1)  # what is counted is written down a little later
+    assert tried <= charged <= pending(faked)["bad"] + 1
     assert "NOT_FOUND" in faked.value("SELECT last_error FROM acemq.outbox")
-    assert faked.fake.accepted == 1
+    # Confirms that never come end the connection sooner or later.
+    assert faked.fake.accepted == 1 or not confirmed_before

@@ -107,10 +107,11 @@ FRAMES = {
     "the consumer is cancelled": lambda conn: (conn.method(6, spec.Basic.Cancel(conn.consumers[6][1], False)),
                                                conn.consumers.clear()),
     "the channel is closed": lambda conn: conn.close_channel(6, 406, "PRECONDITION_FAILED - unknown delivery tag 7"),
-    "a thousand more than it asked for": lambda conn: [conn.deliver(b"", message_id="m") for _ in range(1000)],
+    "three hundred more than it asked for": lambda conn: [conn.deliver(b"", message_id="m") for _ in range(300)],
 }
 
 
+@pytest.mark.thin(5)
 @pytest.mark.parametrize("redelivered", [False, True])
 @pytest.mark.parametrize("what", HEADERS)
 def test_headers(scheduling, conn, what, redelivered):
@@ -124,6 +125,7 @@ def test_headers(scheduling, conn, what, redelivered):
     assert not any(one.conn is conn and one.tag == tag and one.requeue for one in list(scheduling.fake.settled))
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("what", FRAMES)
 def test_frames(scheduling, conn, what):
     pid, mark = worker_pid(scheduling), scheduling.cluster.log_mark()
@@ -137,7 +139,7 @@ def test_frames(scheduling, conn, what):
 def test_headers_at_random(scheduling, conn, long_run):
     """Good ones of which a few bytes are others: rejected or passed on, never the end of the process."""
     pid, source = worker_pid(scheduling), random.Random(20261130)
-    for number in range(5000 if long_run else 150):
+    for number in range(5000 if long_run else 60):
         headers = bytearray(good_headers(f"random-{number}") + ladder.header("list", b"A", b"S\0\0\0\1xtV"))
         for _ in range(source.randrange(1, 4)):
             headers[source.randrange(len(headers))] = source.randrange(256)

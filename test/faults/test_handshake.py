@@ -32,8 +32,8 @@ def on(stage, act):
 
 
 STAGES = ("protocol-header", "login", "connection-open", "channel.open", "confirm.select")
-WAYS = {"says nothing": lambda conn: None, "hangs up": lambda conn: conn.cut(), "resets": lambda conn: conn.reset(),
-        "makes noise": lambda conn: conn.raw(NOISE)}
+WAYS = {"makes noise": lambda conn: conn.raw(NOISE), "hangs up": lambda conn: conn.cut(),
+        "says nothing": lambda conn: None, "resets": lambda conn: conn.reset()}
 SPECIAL = {
     "answers with another version": on("protocol-header", lambda conn: (conn.raw(b"AMQP\x00\x01\x00\x00"), conn.cut())),
     "sends half of its greeting": on("protocol-header", lambda conn: conn.raw(method_frame(
@@ -60,6 +60,7 @@ def is_through_again(db):
     return not pending(db)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_step_goes_wrong(shared_fake, fault):
     """Told of in status; nobody charged, no connection storm, nothing held in the database; then it flows."""

@@ -106,6 +106,7 @@ def add_failing(db, exchange):
     return db.value("SELECT acemq.outbox_add(%s, 'k', '{}', ordering_key => 'failing')", (exchange,))
 
 
+@pytest.mark.thin(5)
 @pytest.mark.parametrize("way", ["kill", "error"])
 @pytest.mark.parametrize("point", RELAY_POINTS + LATER)
 def test_the_relay_dies(database, point, way):
@@ -146,6 +147,7 @@ def check_relay(db, load, queue, failing, lonely):
     load.await_empty()
 
 
+@pytest.mark.thin(5)
 @pytest.mark.parametrize("way", ["kill", "error"])
 @pytest.mark.parametrize("point", SCHEDULER_POINTS)
 def test_the_scheduler_dies(database, point, way):

@@ -42,6 +42,7 @@ def test_small_frames(limited):
         assert db.fake.accepted == 1
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("channels", [1, 2, 6])
 def test_too_few_channels(limited, channels):
     """It says what it needs instead of being thrown out over and over."""
@@ -61,7 +62,7 @@ def test_heartbeats_of_the_brokers_choice(limited, heartbeat, long_run):
     """
     with limited({"acemq.heartbeat": "60s"}, heartbeat=heartbeat) as db:
         conn = db.fake.conn()
-        until = time.monotonic() + (20 if long_run else 4)
+        until = time.monotonic() + (20 if long_run else 3)
         while time.monotonic() < until:  # what is tested is that nothing happens meanwhile
             conn.heartbeat()
             if heartbeat:
@@ -126,6 +127,7 @@ def test_blocked_with_messages_in_flight(faked):
     assert faked.fake.accepted == 1
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("code, charged", [(320, 0), (501, 1), (541, 1)])
 def test_closed_in_the_middle_of_a_frame(faked, code, charged):
     """
@@ -177,5 +179,7 @@ def test_closed_with_many_in_flight(faked):
     await_until(lambda: pending(faked)["bad"] >= 1, 20, "the culprit is charged")
     assert set(faked.fake.ids) >= {f"n{n}" for n in range(31) if n != 15}
     assert "502 SYNTAX_ERROR" in faked.value("SELECT last_error FROM acemq.outbox")
+    # It goes on being tried meanwhile, and what is counted is written down a little later.
+    tried = pending(faked)["bad"]
     charged = faked.status()["failed"] - load.failed_before
-    assert charged - pending(faked)["bad"] in (0, 1)
+    assert tried <= charged <= pending(faked)["bad"] + 1

@@ -31,6 +31,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: "{} {} {} at {}".format(*place))
 @pytest.mark.parametrize("way", ["cut", "reset"])
 def test_a_line_that_breaks(proxied, way, place):
@@ -52,7 +53,7 @@ def test_a_line_that_breaks_again_and_again(proxied, long_run):
     """At a random frame of either direction, many times under load."""
     load, proxy = Load(proxied), proxied.proxy
     places = itertools.cycle([("to_broker", 70, 0.5), ("to_worker", 7, 0.5), ("to_broker", 201, 0.9), ("to_worker", 3, 0.0)])
-    rounds = 200 if long_run else 15
+    rounds = 200 if long_run else 6
     for number in range(rounds):
         direction, nth, part = next(places)
         rule = proxy.rule(direction, None, nth, part, ("cut", "reset")[number // 4 % 2])
@@ -69,6 +70,7 @@ HALF_OPEN = {"no confirm comes back": ["to_worker"], "nothing gets there": ["to_
              "neither": ["to_worker", "to_broker"]}
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("what", HALF_OPEN)
 def test_half_open_under_load(proxied, what):
     """Nobody says that the line is gone: acemq.confirm_timeout finds out, and until then nothing is held in the database."""
@@ -150,6 +152,7 @@ def test_a_slow_line_is_no_stall(proxied):
     assert proxy.accepted == before and link.alive
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("direction", ["to_broker", "to_worker"])
 def test_one_byte_at_a_time(proxied, direction):
     """Every frame arrives in as many pieces as it has bytes."""

@@ -99,6 +99,7 @@ BYTES = {
 }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("what", BYTES)
 def test_bytes_in_the_middle(shared_fake, load, what):
     """Among confirms that wait: whatever follows, all messages are confirmed in the end and nobody is charged."""
@@ -130,7 +131,7 @@ def test_noise_of_every_length(shared_fake, load, position, long_run):
                       frame(3, 1, b"abc")),
              method_frame(0, spec.Connection.Blocked("memory")), method_frame(0, spec.Connection.Close(320, "bye", 0, 0)),
              method_frame(1, spec.Basic.Cancel("c", False)), frame(8, 0, b"")]
-    rounds = 2000 if long_run else 40
+    rounds = 2000 if long_run else 25
     for _ in range(rounds):
         conn = db.fake.conn()
         data = bytearray(b"".join(source.choices(valid, k=3)))
