@@ -100,6 +100,8 @@ lane_forget_if_unused(LaneTable *table, Lane *lane)
 	if (lane->nwaiting > 0 || lane->on_wire > 0 || lane->nfailed > 0 || lane->held || lane->left_from != 0)
 		return;
 	lane_unmark_ready(table, lane);
+	if (table->due_blocker == lane)
+		table->due_blocker = NULL;
 	pfree(lane->name);
 	hash_search(table->lanes, &lane->key, HASH_REMOVE, NULL);
 }
@@ -114,9 +116,9 @@ lane_append(LaneTable *table, Lane *lane, OutboxRow *row)
 	lane_mark_ready(table, lane);
 }
 
-/* By its id among those that wait.  Only rows of late commits and of a loss come this way, a window of them at most. */
+/* Only rows of late commits and of a loss come this way, a window of them at most. */
 void
-lane_insert_by_id(LaneTable *table, Lane *lane, OutboxRow *row)
+lane_insert_in_order(LaneTable *table, Lane *lane, OutboxRow *row)
 {
 	dlist_iter iter;
 
@@ -128,7 +130,7 @@ lane_insert_by_id(LaneTable *table, Lane *lane, OutboxRow *row)
 	{
 		OutboxRow *other = dlist_container(OutboxRow, node, iter.cur);
 
-		if (other->id > row->id)
+		if (row_goes_before(row, other))
 		{
 			dlist_insert_before(&other->node, &row->node);
 			return;
@@ -145,12 +147,12 @@ lane_remove_waiting(Lane *lane, OutboxRow *row)
 }
 
 void
-lane_leave_from(LaneTable *table, Lane *lane, int64 id, TimestampTz created_at)
+lane_leave_from(LaneTable *table, Lane *lane, int64 id, TimestampTz since)
 {
 	if (lane->left_from == 0 || id < lane->left_from)
 	{
 		lane->left_from = id;
-		lane->left_created_at = created_at;
+		lane->left_since = since;
 	}
 	lane_update_left_list(table, lane);
 }

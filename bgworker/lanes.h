@@ -41,6 +41,16 @@ struct Lane
 	int nfailed; /* rows whose failed attempt is not written down yet */
 	int on_wire;
 	Size wire_bytes; /* of the bodies on the wire */
+
+	/* relay_pace.c */
+	double rate; /* confirms per microsecond; 0: not known yet */
+	int nrated;  /* confirms since rate_from */
+	TimestampTz rate_from;
+	int64 round_trip;       /* microseconds, with few rows on the wire; 0: being measured */
+	int64 trips_us;         /* sum of those measured so far ... */
+	int ntrips;             /* ... and how many */
+	TimestampTz trips_from; /* of rows sent since then */
+
 	bool in_ready_list;
 	dlist_node ready; /* in LaneTable.ready while the lane may be able to publish */
 
@@ -59,7 +69,8 @@ struct Lane
 
 	/* Rows of this lane from this id on have to be read from the table again; 0: none. */
 	int64 left_from;
-	TimestampTz left_created_at;
+	TimestampTz left_since;
+	bool requeued; /* some of them have become due and were given new ids */
 	bool in_left_list;
 	bool in_probe_backlog; /* which of the two lists it is on */
 	/* Its next row wants a probe channel and many others do too: it is on LaneTable.probe_backlog instead of `left`. */
@@ -77,6 +88,7 @@ typedef struct LaneTable
 	dlist_head left;
 	dlist_head probe_backlog;
 	int nleft;
+	Lane *due_blocker;  /* its due rows are the next to be read, and it has its share in memory */
 	pairingheap *held;  /* earliest held_until first */
 	dlist_head holding; /* the same lanes; those whose holder was looked at longest ago first */
 } LaneTable;
@@ -88,13 +100,13 @@ extern Lane *lane_of_row(LaneTable *table, const OutboxRow *row);
 /* Forget the lane if nothing is going on in it.  The pointer is invalid afterwards. */
 extern void lane_forget_if_unused(LaneTable *table, Lane *lane);
 
-/* Put a row at the end of the lane, or by id among those that wait (a row that comes back). */
+/* Put a row at the end of the lane, or where it belongs among those that wait (a row that comes back). */
 extern void lane_append(LaneTable *table, Lane *lane, OutboxRow *row);
-extern void lane_insert_by_id(LaneTable *table, Lane *lane, OutboxRow *row);
+extern void lane_insert_in_order(LaneTable *table, Lane *lane, OutboxRow *row);
 extern void lane_remove_waiting(Lane *lane, OutboxRow *row);
 
 /* Rows of the lane from id on stay in the table and are read again later. */
-extern void lane_leave_from(LaneTable *table, Lane *lane, int64 id, TimestampTz created_at);
+extern void lane_leave_from(LaneTable *table, Lane *lane, int64 id, TimestampTz since);
 /* They have all been read up to (excluding) this id; 0: nothing is left. */
 extern void lane_left_read(LaneTable *table, Lane *lane, int64 next);
 

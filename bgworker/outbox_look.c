@@ -91,7 +91,8 @@ TimestampTz
 store_oldest(int64 from)
 {
 	static DbStatement statement = {
-	    "SELECT created_at FROM acemq.outbox WHERE retired_at IS NULL AND published_at IS NULL AND not_before IS NULL"
+	    "SELECT GREATEST(created_at, CASE WHEN attempts OPERATOR(pg_catalog.=) 0 THEN next_attempt_at END)"
+	    " FROM acemq.outbox WHERE retired_at IS NULL AND published_at IS NULL AND not_before IS NULL"
 	    " AND id OPERATOR(pg_catalog.>=) $1 ORDER BY id LIMIT 1",
 	    1,
 	    {INT8OID}};

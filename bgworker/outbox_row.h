@@ -77,6 +77,25 @@ typedef struct OutboxRow
 	char *failure;         /* why the attempt failed */
 } OutboxRow;
 
+/* Since when it could have gone out: what scheduling puts off is no delay. */
+static inline TimestampTz
+row_since(const OutboxRow *row)
+{
+	TimestampTz since = Max(row->created_at, row->not_before);
+
+	/* It had a due time until it was given its place in a busy lane: see store_requeue_due(). */
+	return row->attempts == 0 ? Max(since, row->next_attempt_at) : since;
+}
+
+/* The order of a lane: as if a row with a due time had been added then. */
+static inline bool
+row_goes_before(const OutboxRow *a, const OutboxRow *b)
+{
+	if ((a->not_before != 0 || b->not_before != 0) && row_since(a) != row_since(b))
+		return row_since(a) < row_since(b);
+	return a->id < b->id;
+}
+
 /* When it is read and again when it is sent: the longer it waited, the shorter the rung. */
 static inline void
 row_choose_rung(OutboxRow *row, uint32 rungs_differ)

@@ -134,11 +134,12 @@ store_fail(const StoreFailure *failure)
 bool
 store_requeue_due(int64 id)
 {
-	static DbStatement statement = {
-	    "UPDATE acemq.outbox SET id = pg_catalog.nextval('acemq.outbox_id_seq'::pg_catalog.regclass), not_before = NULL"
-	    " WHERE id OPERATOR(pg_catalog.=) $1",
-	    1,
-	    {INT8OID}};
+	static DbStatement statement = {"UPDATE acemq.outbox SET id = "
+	                                "pg_catalog.nextval('acemq.outbox_id_seq'::pg_catalog.regclass), not_before = NULL,"
+	                                " next_attempt_at = not_before"
+	                                " WHERE id OPERATOR(pg_catalog.=) $1",
+	                                1,
+	                                {INT8OID}};
 	Datum values[] = {Int64GetDatum(id)};
 	int64 locked;
 

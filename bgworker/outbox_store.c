@@ -46,6 +46,8 @@
 	"SELECT " ROW_COLUMNS " FROM acemq.outbox"                                                                         \
 	" WHERE retired_at IS NULL AND published_at IS NULL"
 
+#define WAS_DUE_AT(time) " AND (not_before IS NULL OR not_before OPERATOR(pg_catalog.<=) " time ")"
+
 /* Rows for the ladder are in the lane of its exchange: see lanes.c. */
 #define LANE_EXCHANGE_OF_ROW "(CASE WHEN ladder_due_at IS NULL THEN exchange ELSE '" LADDER_EXCHANGE "' END)"
 
@@ -87,6 +89,8 @@ typedef struct OfferedRow
 static OfferedRow offered;
 
 static StoreScan offer_rows(long limit, StoreReader reader, void *arg);
+static StoreScan offer_lane_rows(long limit, StoreReader reader, void *arg);
+static void look_at_row(OutboxRow *row, HeapTuple tuple);
 static void read_row(HeapTuple tuple, TupleDesc desc, OutboxRow *row);
 static TimestampTz read_time(HeapTuple tuple, TupleDesc desc, int column);
 static int64 read_int(HeapTuple tuple, TupleDesc desc, int column, Oid type, int64 if_null);
@@ -122,47 +126,54 @@ store_scan_undated(int64 from, int64 upto, int limit, StoreReader reader, void *
 }
 
 StoreScan
-store_scan_key(const char *ordering_key, int64 from, int64 upto, int limit, StoreReader reader, void *arg)
+store_scan_key(const char *ordering_key, int64 from, int64 upto, TimestampTz due, int limit, StoreReader reader,
+               void *arg)
 {
 	static DbStatement statement = {
-	    ROW_SELECT " AND ordering_key OPERATOR(pg_catalog.=) $1"
-	               " AND id OPERATOR(pg_catalog.>=) $2 AND id OPERATOR(pg_catalog.<=) $3 ORDER BY id LIMIT $4",
-	    4,
-	    {TEXTOID, INT8OID, INT8OID, INT8OID}};
+	    ROW_SELECT
+	    " AND ordering_key OPERATOR(pg_catalog.=) $1"
+	    " AND id OPERATOR(pg_catalog.>=) $2 AND id OPERATOR(pg_catalog.<=) $3" WAS_DUE_AT("$4") " ORDER BY id LIMIT $5",
+	    5,
+	    {TEXTOID, INT8OID, INT8OID, TIMESTAMPTZOID, INT8OID}};
 	Datum values[] = {CStringGetTextDatum(from_utf8(ordering_key)), Int64GetDatum(from), Int64GetDatum(upto),
-	                  Int64GetDatum(limit)};
+	                  TimestampTzGetDatum(due), Int64GetDatum(limit)};
 
 	db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
-	return offer_rows(limit, reader, arg);
+	return offer_lane_rows(limit, reader, arg);
 }
 
 StoreScan
-store_scan_exchange(const char *exchange, const char *queue, int64 from, int64 upto, int limit, StoreReader reader,
-                    void *arg)
+store_scan_exchange(const char *exchange, const char *queue, int64 from, int64 upto, TimestampTz due, int limit,
+                    StoreReader reader, void *arg)
 {
 	static DbStatement statement = {
-	    ROW_SELECT " AND ordering_key IS NULL AND " LANE_EXCHANGE_OF_ROW " OPERATOR(pg_catalog.=) $1"
-	               " AND ($2 IS NULL OR routing_key OPERATOR(pg_catalog.=) $2)"
-	               " AND id OPERATOR(pg_catalog.>=) $3 AND id OPERATOR(pg_catalog.<=) $4 ORDER BY id LIMIT $5",
-	    5,
-	    {TEXTOID, TEXTOID, INT8OID, INT8OID, INT8OID}};
+	    ROW_SELECT
+	    " AND ordering_key IS NULL AND " LANE_EXCHANGE_OF_ROW " OPERATOR(pg_catalog.=) $1"
+	    " AND ($2 IS NULL OR routing_key OPERATOR(pg_catalog.=) $2)"
+	    " AND id OPERATOR(pg_catalog.>=) $3 AND id OPERATOR(pg_catalog.<=) $4" WAS_DUE_AT("$5") " ORDER BY id LIMIT $6",
+	    6,
+	    {TEXTOID, TEXTOID, INT8OID, INT8OID, TIMESTAMPTZOID, INT8OID}};
 	Datum values[] = {CStringGetTextDatum(from_utf8(exchange)),
-	                  queue ? CStringGetTextDatum(from_utf8(queue)) : (Datum) 0, Int64GetDatum(from),
-	                  Int64GetDatum(upto), Int64GetDatum(limit)};
+	                  queue ? CStringGetTextDatum(from_utf8(queue)) : (Datum) 0,
+	                  Int64GetDatum(from),
+	                  Int64GetDatum(upto),
+	                  TimestampTzGetDatum(due),
+	                  Int64GetDatum(limit)};
 
-	db_execute(&statement, values, queue ? "     " : " n   ", 0, SPI_OK_SELECT);
-	return offer_rows(limit, reader, arg);
+	db_execute(&statement, values, queue ? "      " : " n    ", 0, SPI_OK_SELECT);
+	return offer_lane_rows(limit, reader, arg);
 }
 
 StoreScan
-store_scan_due(TimestampTz after, TimestampTz upto, int limit, StoreReader reader, void *arg)
+store_scan_due(TimestampTz from, int64 after_id, TimestampTz upto, int limit, StoreReader reader, void *arg)
 {
-	static DbStatement statement = {
-	    ROW_SELECT " AND not_before OPERATOR(pg_catalog.>) $1 AND not_before OPERATOR(pg_catalog.<=) $2"
-	               " ORDER BY not_before, id LIMIT $3",
-	    3,
-	    {TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID}};
-	Datum values[] = {TimestampTzGetDatum(after), TimestampTzGetDatum(upto), Int64GetDatum(limit)};
+	static DbStatement statement = {ROW_SELECT " AND ROW(not_before, id) OPERATOR(pg_catalog.>) ROW($1, $2)"
+	                                           " AND not_before OPERATOR(pg_catalog.<=) $3"
+	                                           " ORDER BY not_before, id LIMIT $4",
+	                                4,
+	                                {TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT8OID}};
+	Datum values[] = {TimestampTzGetDatum(from), Int64GetDatum(after_id), TimestampTzGetDatum(upto),
+	                  Int64GetDatum(limit)};
 
 	db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
 	return offer_rows(limit, reader, arg);
@@ -179,18 +190,13 @@ offer_rows(long limit, StoreReader reader, void *arg)
 	uint64 count = SPI_processed;
 	StoreScan scan = {0, (long) count < limit};
 
+	offered.desc = rows->tupdesc;
 	for (uint64 i = 0; i < count; i++)
 	{
-		OutboxRow row = {0};
-		bool isnull;
-		TransactionId locker;
+		OutboxRow row;
 
 		offered.tuple = rows->vals[i];
-		offered.desc = rows->tupdesc;
-		read_row(offered.tuple, offered.desc, &row);
-
-		locker = DatumGetTransactionId(SPI_getbinval(offered.tuple, offered.desc, COL_XMAX, &isnull));
-		row.locked = TransactionIdIsValid(locker) && !can_lock(row.id);
+		look_at_row(&row, rows->vals[i]);
 		if (!reader(arg, &row))
 		{
 			scan.complete = false;
@@ -200,6 +206,73 @@ offer_rows(long limit, StoreReader reader, void *arg)
 	}
 	SPI_freetuptable(rows);
 	return scan;
+}
+
+typedef struct LaneRow
+{
+	OutboxRow row;
+	HeapTuple tuple;
+} LaneRow;
+
+static int
+in_lane_order(const void *a, const void *b)
+{
+	const OutboxRow *first = &((const LaneRow *) a)->row;
+	const OutboxRow *second = &((const LaneRow *) b)->row;
+
+	return row_goes_before(first, second) ? -1 : row_goes_before(second, first) ? 1 : 0;
+}
+
+/* The same for rows of a lane: found in the order of ids, offered in that of the lane. */
+static StoreScan
+offer_lane_rows(long limit, StoreReader reader, void *arg)
+{
+	SPITupleTable *rows = SPI_tuptable;
+	uint64 count = SPI_processed;
+	LaneRow *sorted = palloc(sizeof(LaneRow) * Max(count, 1));
+	StoreScan scan = {0, (long) count < limit};
+	bool dated = false;
+	uint64 taken = 0;
+
+	offered.desc = rows->tupdesc;
+	for (uint64 i = 0; i < count; i++)
+	{
+		sorted[i].tuple = rows->vals[i];
+		look_at_row(&sorted[i].row, rows->vals[i]);
+		dated |= sorted[i].row.not_before != 0;
+		scan.last_id = sorted[i].row.id;
+	}
+	if (dated)
+		qsort(sorted, count, sizeof(LaneRow), in_lane_order);
+
+	while (taken < count)
+	{
+		offered.tuple = sorted[taken].tuple;
+		if (!reader(arg, &sorted[taken].row))
+			break;
+		taken++;
+	}
+	/* What was taken from behind a refused one is in memory, and passed over the next time. */
+	for (uint64 i = taken; i < count; i++)
+	{
+		scan.complete = false;
+		scan.last_id = Min(scan.last_id, sorted[i].row.id - 1);
+	}
+	pfree(sorted);
+	SPI_freetuptable(rows);
+	return scan;
+}
+
+/* The row of a tuple of offered.desc. */
+static void
+look_at_row(OutboxRow *row, HeapTuple tuple)
+{
+	bool isnull;
+	TransactionId locker = DatumGetTransactionId(SPI_getbinval(tuple, offered.desc, COL_XMAX, &isnull));
+
+	memset(row, 0, sizeof(OutboxRow));
+	read_row(tuple, offered.desc, row);
+	row->locked = TransactionIdIsValid(locker) && !can_lock(row->id);
 }
 
 static bool

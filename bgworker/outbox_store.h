@@ -33,15 +33,18 @@ extern StoreScan store_scan_undated(int64 from, int64 upto, int limit, StoreRead
 
 /*
  * The same for one ordering key, and for the rows without ordering key of one exchange (or, of the default exchange, one
- * queue).  Rows for the ladder count as rows of its exchange.
+ * queue).  Rows for the ladder count as rows of its exchange.  Of rows with a due time, those that were due at `due`;
+ * these are offered where they belong by that time (row_goes_before), so last_id is the last id below which none was
+ * refused.
  */
-extern StoreScan store_scan_key(const char *ordering_key, int64 from, int64 upto, int limit, StoreReader reader,
-                                void *arg);
-extern StoreScan store_scan_exchange(const char *exchange, const char *queue, int64 from, int64 upto, int limit,
-                                     StoreReader reader, void *arg);
+extern StoreScan store_scan_key(const char *ordering_key, int64 from, int64 upto, TimestampTz due, int limit,
+                                StoreReader reader, void *arg);
+extern StoreScan store_scan_exchange(const char *exchange, const char *queue, int64 from, int64 upto, TimestampTz due,
+                                     int limit, StoreReader reader, void *arg);
 
-/* Pending rows with after < not_before <= upto, earliest first. */
-extern StoreScan store_scan_due(TimestampTz after, TimestampTz upto, int limit, StoreReader reader, void *arg);
+/* Pending rows that are due after (from, after_id) and not after `upto`, in the order of due time and id. */
+extern StoreScan store_scan_due(TimestampTz from, int64 after_id, TimestampTz upto, int limit, StoreReader reader,
+                                void *arg);
 /* The next not_before after that time, 0 when there is none. */
 extern TimestampTz store_next_due(TimestampTz after);
 

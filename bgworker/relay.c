@@ -8,6 +8,7 @@
  *		relay_memory.c   what is in memory
  *		relay_holders.c  lanes whose failed row is gone
  *		relay_publish.c  memory -> broker
+ *		relay_pace.c     how many rows of a lane at a time
  *		relay_trust.c    which destinations may share a channel
  *		relay_outcome.c  broker -> memory
  *		relay_settle.c   memory -> table
@@ -66,8 +67,6 @@ relay_create(MemoryContext parent, AcemqSlot *slot)
 	relay->next_id = 1;
 	relay->fetch_wanted = true;
 	relay->purge_all = true;
-	relay->due_limit = RELAY_ROWS_PER_SCAN;
-	relay->rows_per_scan = RELAY_ROWS_PER_SCAN;
 	relay->due_read = PG_INT64_MIN + 1;
 	relay->poll_delay_ms = acemq_poll_interval;
 	relay->sweep_at = GetCurrentTimestamp() + SWEEP_EVERY_MS * INT64CONST(1000);
@@ -358,6 +357,8 @@ relay_next_deadline(Relay *relay)
 			earliest(&deadline, Max(relay->resume_at, relay->now + 1000));
 		if (relay->next_due > relay->now)
 			earliest(&deadline, relay->next_due);
+		if (relay->fetch_wanted && relay->look_at > relay->now)
+			earliest(&deadline, relay->look_at);
 		if (relay->on_wire > 0)
 			earliest(&deadline, relay->now + CONFIRM_LOOK_MS * INT64CONST(1000));
 	}
@@ -431,7 +432,7 @@ summarize(Relay *relay)
 	ms_after(&relay->summary_at, relay->now, SUMMARY_EVERY_MS);
 	if (!dlist_is_empty(&relay->all))
 	{
-		TimestampTz first = dlist_head_element(OutboxRow, all, &relay->all)->created_at;
+		TimestampTz first = row_since(dlist_head_element(OutboxRow, all, &relay->all));
 
 		oldest = oldest == 0 ? first : Min(oldest, first);
 	}
@@ -440,8 +441,8 @@ summarize(Relay *relay)
 	{
 		if (lane->left_from == 0)
 			continue;
-		oldest = oldest == 0 ? lane->left_created_at : Min(oldest, lane->left_created_at);
-		if (lane->held && (longest == NULL || lane->left_created_at < longest->left_created_at))
+		oldest = oldest == 0 ? lane->left_since : Min(oldest, lane->left_since);
+		if (lane->held && (longest == NULL || lane->left_since < longest->left_since))
 			longest = lane;
 	}
 	pg_atomic_write_u64(&relay->slot->oldest, (uint64) oldest);

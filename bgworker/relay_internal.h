@@ -1,8 +1,8 @@
 /*
  * relay_internal.h
  *		What the files of the relay share: relay.c (the turn and its timers),
- *		relay_fetch.c (table -> memory), relay_memory.c (what is
- *		held), relay_publish.c (memory -> broker),
+ *		relay_fetch.c and relay_admit.c (table -> memory), relay_memory.c (what is
+ *		held), relay_publish.c (memory -> broker), relay_pace.c (how much of it at a time),
  *		relay_outcome.c (what the broker said), relay_settle.c (memory -> table),
  *		relay_holders.c (lanes whose failed row is gone),
  *		relay_ladder.c (rows that wait in the broker).
@@ -34,6 +34,9 @@
 
 /* Rows offered per scan at most. */
 #define RELAY_ROWS_PER_SCAN 2000
+
+/* Rows of a strict lane that wait in memory: enough to keep it busy between two reads. */
+#define RELAY_STRICT_ROWS 32
 
 /* Ids are read in steps of this many, so that a stretch of dead rows never keeps the loop from its sockets. */
 #define RELAY_ID_STEP    20000
@@ -78,8 +81,9 @@ struct Relay
 	OutboxRow *probes[RELAY_PROBES];
 	bool draining; /* a big row waits for an empty wire: nothing else is sent while it empties */
 	TimestampTz last_outcome;
-	char *probe_failure; /* words of the channel close that is being reported */
-	struct HTAB *trust;  /* see relay_trust.c */
+	TimestampTz light_lane_at; /* when a lane with little to send last sent something: relay_pace.c */
+	char *probe_failure;       /* words of the channel close that is being reported */
+	struct HTAB *trust;        /* see relay_trust.c */
 
 	/* ---- where to read ---- */
 	int64 next_id;                       /* of the forward scan */
@@ -90,10 +94,11 @@ struct Relay
 	int nlocked;
 	AcemqRange freed[ACEMQ_FREED_RANGES]; /* rows that backends say do not hold their lanes any more */
 	int nfreed;
-	int rows_per_scan;
-	int due_limit;
-	TimestampTz due_read; /* rows with not_before up to here have been dealt with */
-	TimestampTz next_due; /* 0: none known */
+	TimestampTz forward_waits_since; /* for a lane that has its share, 0: it does not */
+	bool skimming;                   /* most of what the forward scan reads stays in the table: get past it quickly */
+	TimestampTz due_read;            /* rows with not_before up to here have been dealt with */
+	TimestampTz next_due;            /* 0: none known */
+	int64 due_after_id; /* of the rows that are due at that very moment, those up to this id have been dealt with */
 	bool fetch_wanted;
 	int64 *requeue; /* due rows whose lane is busy, to be given the next id */
 	int nrequeue;
@@ -108,6 +113,7 @@ struct Relay
 	TimestampTz upkeep_at;    /* purge, prepared transactions, oldest row, counting */
 	bool purge_all;           /* after a start or a reload: rows that an earlier acemq.outbox_retention has kept */
 	bool upkeep_more;         /* upkeep has not come to its end */
+	TimestampTz look_at;      /* new rows, while there are others to send */
 	TimestampTz resume_at;    /* lanes that wait for a probe channel */
 	TimestampTz relieve_at;   /* stalled lanes in memory */
 	TimestampTz confirm_look_at;
@@ -173,9 +179,43 @@ extern void relay_give_back(Relay *relay, Lane *lane);
 extern void relay_relieve_memory(Relay *relay);
 
 /* relay_fetch.c */
+typedef enum FetchSource
+{
+	SOURCE_RANGE,
+	SOURCE_LANE,
+	SOURCE_DUE,
+	SOURCE_FORWARD
+} FetchSource;
+
+typedef struct FetchState
+{
+	Relay *relay;
+	FetchSource source;
+	Lane *lane; /* SOURCE_LANE: the lane being read */
+	bool full;  /* memory is full: no more reading in this turn */
+	int offered;
+	int kept;
+	bool saw_dated; /* by a scan of ids: rows that are left to the scan by due times */
+
+	/* SOURCE_DUE: where the scan has come to, and the last row that need not be offered again. */
+	TimestampTz due_reached;
+	TimestampTz due_done;
+	int64 due_done_id;
+} FetchState;
+
 extern void relay_fetch(Relay *relay);
+/* A row with this due time has to be read (again). */
+extern void relay_due_from(Relay *relay, TimestampTz not_before);
 extern bool relay_has_room(Relay *relay);
 extern bool relay_wants_rows(Relay *relay);
+
+/* relay_admit.c */
+/* StoreReader; `arg` is a FetchState. */
+extern bool relay_admit_row(void *arg, const OutboxRow *row);
+/* Whoever waits for this lane may wait for long. */
+extern bool relay_lane_lags(Relay *relay, const Lane *lane);
+/* How many of its rows may wait in memory. */
+extern int relay_lane_share(Relay *relay, const Lane *lane);
 
 /* relay_holders.c */
 extern void relay_look_at_holders(Relay *relay, bool polled);
@@ -183,6 +223,11 @@ extern void relay_look_at_holders(Relay *relay, bool polled);
 /* relay_publish.c */
 extern void relay_publish(Relay *relay);
 extern bool relay_needs_probe(Relay *relay, const Lane *lane, const OutboxRow *row);
+
+/* relay_pace.c */
+extern void relay_pace_sent(Relay *relay, Lane *lane);
+extern void relay_pace_confirmed(Relay *relay, Lane *lane, TimestampTz sent_at);
+extern int relay_lane_window(const Relay *relay, const Lane *lane);
 
 /* relay_ladder.c */
 extern void relay_put_on_rung(const OutboxRow *row, WireTable *headers, BrokerMessage *message);

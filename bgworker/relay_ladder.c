@@ -71,7 +71,7 @@ relay_hold_target(Relay *relay, OutboxRow *row, TimestampTz until)
 	row->ladder_due_at = 0;
 	lane = lane_of_row(relay->lanes, row);
 	lane->suspect = true;
-	lane_leave_from(relay->lanes, lane, row->id, row->created_at);
+	lane_leave_from(relay->lanes, lane, row->id, row_since(row));
 	/* Another row of it may have failed before, and wait to be written down. */
 	if (!lane->held || (lane->held_until != PG_INT64_MAX && row->id < lane->held_row))
 		lane_hold(relay->lanes, lane, row, until);

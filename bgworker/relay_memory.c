@@ -221,12 +221,9 @@ give_back_lane(Relay *relay, Lane *lane, bool lane_will_be_read)
 
 		lane_remove_waiting(lane, row);
 		if (lane_will_be_read)
-			lane_leave_from(relay->lanes, lane, row->id, row->created_at);
+			lane_leave_from(relay->lanes, lane, row->id, row_since(row));
 		else if (row->not_before != 0)
-		{
-			if (relay->next_due == 0 || row->not_before < relay->next_due)
-				relay->next_due = row->not_before;
-		}
+			relay_due_from(relay, row->not_before);
 		else if (row->id + RELAY_ID_STEP < relay->next_id)
 			relay_add_range(relay, row->id, row->id);
 		else
@@ -315,6 +312,7 @@ relay_start_over(Relay *relay)
 	relay->nranges = relay->nlocked = 0;
 	relay->due_read = PG_INT64_MIN + 1;
 	relay->next_due = 0;
+	relay->due_after_id = 0;
 	relay->fetch_wanted = true;
 	pg_atomic_write_u32(&relay->slot->pending_approximate, 1);
 }

@@ -50,6 +50,7 @@ take_event(Relay *relay, const BrokerEvent *event)
 	switch (event->kind)
 	{
 		case BROKER_EVENT_CONFIRMED:
+			relay_pace_confirmed(relay, ((OutboxRow *) (uintptr_t) event->token)->lane, event->sent_at);
 			confirmed(relay, row_of_event(relay, event));
 			break;
 		case BROKER_EVENT_RETURNED:
@@ -113,7 +114,7 @@ static void
 confirmed(Relay *relay, OutboxRow *row)
 {
 	Lane *lane = row->lane;
-	TimestampTz from = Max(row->created_at, row->not_before);
+	TimestampTz from = row_since(row);
 
 	KILL_POINT(RELAY_CONFIRMED);
 	/* An earlier row of the lane has failed while this one was on the wire. */
@@ -223,7 +224,7 @@ static void
 put_back(Relay *relay, OutboxRow *row)
 {
 	row->maybe_delivered = true;
-	lane_insert_by_id(relay->lanes, row->lane, row);
+	lane_insert_in_order(relay->lanes, row->lane, row);
 }
 
 /*

@@ -5,7 +5,7 @@
  *
  * Lanes take turns.  A pipelined lane may have most of the window on the wire,
  * never all of it, so that a queue which does not confirm leaves room for the
- * others; a lane with an ordering key has one row.
+ * others (relay_pace.c); a lane with an ordering key has one row.
  *
  * The broker closes a channel for one bad message and says nothing about the
  * others that were on it.  So what may be bad never shares a channel: a row
@@ -44,7 +44,6 @@ static bool wire_moves(Relay *relay);
 static void prefer_alone_rows(Relay *relay);
 static SendResult send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel);
 static bool window_is_full(Relay *relay);
-static int lane_window(const Lane *lane);
 static Size lane_window_bytes(void);
 static int free_probe_channel(Relay *relay, const OutboxRow *row);
 static void build_message(const OutboxRow *row, WireTable *headers, char *expiration, BrokerMessage *message);
@@ -98,7 +97,7 @@ send_next(Relay *relay, Lane *lane)
 	OutboxRow *row;
 	int channel = BROKER_CHANNEL_MAIN;
 
-	if (lane->nwaiting == 0 || lane->held || lane->on_wire >= lane_window(lane))
+	if (lane->nwaiting == 0 || lane->held || lane->on_wire >= relay_lane_window(relay, lane))
 		return SEND_LANE_WAITS;
 	if (window_is_full(relay))
 		return SEND_STOP;
@@ -250,6 +249,7 @@ send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
 	relay->on_wire++;
 	if (lane->on_wire == 1)
 		lane->last_progress = relay->now;
+	relay_pace_sent(relay, lane);
 	if (channel != BROKER_CHANNEL_MAIN)
 		relay->probes[channel - BROKER_CHANNEL_PROBE] = row;
 	return SEND_DONE;
@@ -265,15 +265,7 @@ window_is_full(Relay *relay)
 	return relay->on_wire + relay->nconfirmed >= acemq_max_in_flight;
 }
 
-static int
-lane_window(const Lane *lane)
-{
-	if (lane->kind == LANE_ORDERING_KEY || lane->suspect || lane->slow)
-		return 1;
-	return Max(1, acemq_max_in_flight - Max(1, acemq_max_in_flight / 8));
-}
-
-/* The same share of the bytes. */
+/* The same share of the bytes as of the rows. */
 static Size
 lane_window_bytes(void)
 {

@@ -79,7 +79,7 @@ relay_settle_is_due(Relay *relay)
 	TimestampTz due_at = relay_settle_due_at(relay);
 
 	return (due_at != 0 && due_at <= relay->now) ||
-	       relay->nconfirmed >= Min(SETTLE_BATCH_MAX, Max(1, acemq_max_in_flight / 4));
+	       relay->nconfirmed >= Min(SETTLE_BATCH_MAX, Max(1, acemq_max_in_flight / 2));
 }
 
 TimestampTz
@@ -135,6 +135,9 @@ relay_database_turn(Relay *relay)
 		/* Rows read before the turn broke off were really there; what was written is undone. */
 		pg_atomic_fetch_add_u64(&relay->slot->skipped_turns, 1);
 		relay->retry_db_at = relay->now + RETRY_DB_MS * INT64CONST(1000);
+		if (relay->nrequeue > 0)
+			relay_due_from(relay, PG_INT64_MIN + 1);
+		relay->nrequeue = 0;
 		turn.horizon = durability_horizon();
 		/* Whoever dropped it may not have been able to tell (COMMIT PREPARED): a new worker finds out what is here. */
 		if (result == DB_GONE)
@@ -307,7 +310,7 @@ after_failure(Relay *relay, OutboxRow *row, bool retire)
 	}
 	else
 	{
-		lane_leave_from(relay->lanes, lane, row->id, row->created_at);
+		lane_leave_from(relay->lanes, lane, row->id, row_since(row));
 		if (lane->held_until == PG_INT64_MAX || row->id <= lane->held_row)
 			lane_hold(relay->lanes, lane, row, again);
 	}
@@ -359,6 +362,16 @@ note_durability(Relay *relay, XLogRecPtr horizon)
 
 /* ---- upkeep: once per poll while something happens ---- */
 
+/* Of the rows that have not been read: since when the first of them could have gone out. */
+static TimestampTz
+oldest_unread(Relay *relay)
+{
+	TimestampTz oldest = store_oldest(relay->next_id);
+	TimestampTz due = store_next_due(PG_INT64_MIN + 1);
+
+	return due != 0 && due <= relay->now && (oldest == 0 || due < oldest) ? due : oldest;
+}
+
 static void
 upkeep(DatabaseTurn *turn)
 {
@@ -372,7 +385,7 @@ upkeep(DatabaseTurn *turn)
 		/* Without retention there is nothing new to purge, once what an earlier setting has kept is gone. */
 		relay->purge_all = relay->upkeep_more;
 	}
-	relay->oldest_unread = relay->caught_up && link_conn(relay->link) ? 0 : store_oldest(relay->next_id);
+	relay->oldest_unread = relay->caught_up && link_conn(relay->link) ? 0 : oldest_unread(relay);
 	if (max_prepared_xacts > 0)
 	{
 		bool announced = pg_atomic_exchange_u32(&relay->slot->prepared, 0) != 0;

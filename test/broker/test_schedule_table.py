@@ -121,6 +121,38 @@ def test_order_of_what_became_due_in_a_pause(db, queue):
         assert [int(message.body) for message in messages if message.routing_key == routing_key] == list(range(300))
 
 
+def shuffled_dues(db, due, count, key):
+    """`count` messages of an ordering key, due at `due` + n ms (SQL), added in any order; the bodies are the n."""
+    dues = list(range(count))
+    random.Random(count).shuffle(dues)
+    db.sql(f"SELECT acemq.schedule_at({due} + due * interval '1 ms', 'mail', 'k', to_jsonb(due), ordering_key => %s)"
+           " FROM unnest(%s::int[]) due", (key, dues))
+
+
+def test_order_of_due_messages_over_lost_connections(db, broker, queue):
+    """More of them than one scan reads, and than fit into memory."""
+    shuffled_dues(db, "now() - interval '1 h'", 3000, "acme")
+    with db.vhost.collect(queue) as collector:
+        for count in (200, 800, 1500):
+            await_until(lambda count=count: len(collector.messages) >= count, 60, "some have come")
+            broker.close_connections()
+        await_until(lambda: len({message.body for message in collector.messages}) == 3000, 60, "all have come")
+        in_order([int(message.body) for message in collector.messages])
+
+
+def test_order_of_due_messages_behind_a_failed_one(db):
+    """They become due while the lane is held; how long they have waited counts from then."""
+    db.vhost.declare_exchange("mail")
+    shuffled_dues(db, "now() + interval '1 s'", 700, "acme")
+    db.sql("UPDATE acemq.outbox SET created_at = created_at - interval '1 day'")
+    await_until(lambda: db.value("SELECT max(attempts) FROM acemq.outbox") >= 2, what="the first has failed twice")
+    await_until(lambda: db.value("SELECT oldest_age FROM acemq.status") is not None, what="the oldest is known")
+    assert db.value("SELECT oldest_age < interval '1 h' FROM acemq.status")
+    queue = db.vhost.declare("letters", exchange="mail", binding="#")
+    assert [int(message.body) for message in db.vhost.drain(queue, 700, 60)] == list(range(700))
+    assert db.value("SELECT lag_p99 < 3600000 FROM acemq.status")
+
+
 def test_waiting_rows_delay_nobody(db, queue):
     """Of the same lane and exchange: what is to leave now does."""
     db.sql("SELECT acemq.schedule_in('1 h', 'mail', 'k', '1', ordering_key => 'acme') FROM generate_series(1, 5000)")
