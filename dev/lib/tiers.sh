@@ -5,13 +5,13 @@
 # gcc and installed; nothing is written into the checkout.
 # shellcheck shell=bash
 
-all_tiers=(layers format gcc clang unit regress pgtap stores broker faults lifecycle security)
+all_tiers=(layers format gcc clang unit fuzz sanitize regress pgtap stores broker faults lifecycle security)
 # These meet the installed library, which must be the one just built.
 server_tiers='regress|pgtap|stores|broker|faults|lifecycle|security'
 
 count_of() {
 	case $1 in
-		layers | format | gcc | clang | unit) say count_closing_line ;;
+		layers | format | gcc | clang | unit | fuzz | sanitize) say count_closing_line ;;
 		regress) say count_regress ;;
 		pgtap) say count_tap ;;
 		*) say count_pytest ;;
@@ -94,6 +94,44 @@ tier_clang() {
 
 tier_unit() {
 	"$tree/test/unit/run"
+}
+
+# A few seconds a target, a quarter of an hour with --long.
+tier_fuzz() {
+	local seconds=2
+	[ "$long" = no ] || seconds=900
+	"$tree/test/fuzz/run" --seconds "$seconds"
+}
+
+sanitized_regress() {
+	PG_CONFIG=$sanitized_config "$python" "$tree/test/lib/serve.py" make -C "$tree" installcheck PG_CONFIG="$sanitized_config"
+}
+
+sanitized_pgtap() {
+	PG_CONFIG=$sanitized_config "$python" "$tree/test/lib/serve.py" --database pgtap --extension pgtap \
+		pg_prove "$tree"/test/pgtap/*.sql
+}
+
+# What the worker does: messages out, bad ones among good ones, back from the ladder, garbage on it.
+sanitized_broker() {
+	local chosen=(test_smoke.py test_failed_records.py::test_bad_among_good test_failed_records.py::test_retire_release_discard
+		test_failed_records.py::test_properties_that_close_the_channel test_scheduler.py::test_what_arrives
+		test_scheduler.py::test_malformed_messages test_claim_check.py)
+	[ "$long" = no ] || chosen=(.)
+	PG_CONFIG=$sanitized_config "$python" -m pytest -p no:cacheprovider --rootdir="$tree/test" -q \
+		"${chosen[@]/#/$tree/test/broker/}"
+}
+
+# Times and memory are not what they are without a sanitizer, so only what tests behaviour runs here.
+tier_sanitize() {
+	check "build for the sanitizers" make_sanitized_server
+	if [ "$checks_failed" = 0 ]; then
+		check "regression and isolation tests" sanitized_regress
+		check "pgTAP" sanitized_pgtap
+		check "broker" sanitized_broker
+		check "nothing reported" nothing_reported
+	fi
+	close_checks
 }
 
 # The databases that pg_regress makes are on a cluster with the library preloaded, as in real life.
