@@ -100,6 +100,8 @@ lane_forget_if_unused(LaneTable *table, Lane *lane)
 	if (lane->nwaiting > 0 || lane->on_wire > 0 || lane->nfailed > 0 || lane->held || lane->left_from != 0)
 		return;
 	lane_unmark_ready(table, lane);
+	if (table->backlog == lane)
+		table->backlog = NULL;
 	if (table->due_blocker == lane)
 		table->due_blocker = NULL;
 	pfree(lane->name);
@@ -161,6 +163,8 @@ void
 lane_left_read(LaneTable *table, Lane *lane, int64 next)
 {
 	lane->left_from = next;
+	if (next == 0 && table->backlog == lane)
+		table->backlog = NULL;
 	lane_update_left_list(table, lane);
 }
 

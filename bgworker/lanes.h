@@ -88,6 +88,7 @@ typedef struct LaneTable
 	dlist_head left;
 	dlist_head probe_backlog;
 	int nleft;
+	Lane *backlog;      /* one of those that have rows left in the table; no ordering key */
 	Lane *due_blocker;  /* its due rows are the next to be read, and it has its share in memory */
 	pairingheap *held;  /* earliest held_until first */
 	dlist_head holding; /* the same lanes; those whose holder was looked at longest ago first */

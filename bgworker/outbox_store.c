@@ -113,15 +113,21 @@ store_scan_ids(int64 from, int64 upto, int limit, StoreReader reader, void *arg)
 }
 
 StoreScan
-store_scan_undated(int64 from, int64 upto, int limit, StoreReader reader, void *arg)
+store_scan_undated(int64 from, int64 upto, const char *but_exchange, const char *but_queue, int limit,
+                   StoreReader reader, void *arg)
 {
-	static DbStatement statement = {ROW_SELECT " AND not_before IS NULL AND id OPERATOR(pg_catalog.>=) $1"
-	                                           " AND id OPERATOR(pg_catalog.<=) $2 ORDER BY id LIMIT $3",
-	                                3,
-	                                {INT8OID, INT8OID, INT8OID}};
-	Datum values[] = {Int64GetDatum(from), Int64GetDatum(upto), Int64GetDatum(limit)};
+	static DbStatement statement = {ROW_SELECT " AND not_before IS NULL"
+	                                           " AND id OPERATOR(pg_catalog.>=) $1 AND id OPERATOR(pg_catalog.<=) $2"
+	                                           " AND ($3 IS NULL OR ordering_key IS NOT NULL OR " LANE_EXCHANGE_OF_ROW
+	                                           " OPERATOR(pg_catalog.<>) $3"
+	                                           "      OR routing_key OPERATOR(pg_catalog.<>) $4) ORDER BY id LIMIT $5",
+	                                5,
+	                                {INT8OID, INT8OID, TEXTOID, TEXTOID, INT8OID}};
+	Datum values[] = {Int64GetDatum(from), Int64GetDatum(upto),
+	                  but_exchange ? CStringGetTextDatum(from_utf8(but_exchange)) : (Datum) 0,
+	                  but_queue ? CStringGetTextDatum(from_utf8(but_queue)) : (Datum) 0, Int64GetDatum(limit)};
 
-	db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
+	db_execute(&statement, values, but_queue ? "     " : but_exchange ? "   n " : "  nn ", 0, SPI_OK_SELECT);
 	return offer_rows(limit, reader, arg);
 }
 

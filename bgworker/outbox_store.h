@@ -28,8 +28,12 @@ typedef struct StoreScan
 /* Pending rows with from <= id <= upto in id order, at most `limit`. */
 extern StoreScan store_scan_ids(int64 from, int64 upto, int limit, StoreReader reader, void *arg);
 
-/* The same without those that have a due time. */
-extern StoreScan store_scan_undated(int64 from, int64 upto, int limit, StoreReader reader, void *arg);
+/*
+ * The same without those that have a due time, and without those of one lane if
+ * it is named (as in store_scan_exchange; otherwise both are NULL).
+ */
+extern StoreScan store_scan_undated(int64 from, int64 upto, const char *but_exchange, const char *but_queue, int limit,
+                                    StoreReader reader, void *arg);
 
 /*
  * The same for one ordering key, and for the rows without ordering key of one exchange (or, of the default exchange, one

@@ -81,6 +81,8 @@ leave_row(FetchState *state, Lane *lane, const OutboxRow *row)
 	}
 	else
 		lane_leave_from(relay->lanes, lane, row->id, row_since(row));
+	if (state->source == SOURCE_FORWARD && lane->kind != LANE_ORDERING_KEY)
+		relay->lanes->backlog = lane;
 }
 
 /* True: dealt with (in memory, or to be found again later); false: no room, stop before this row. */

@@ -125,6 +125,14 @@ rows_that_fit(Relay *relay)
 	return Min(RELAY_ROWS_PER_SCAN, Max(ROWS_PER_SCAN_MIN, room));
 }
 
+/* A lane that is no ordering key, as the statements name it. */
+static void
+name_lane(const Lane *lane, const char **exchange, const char **queue)
+{
+	*exchange = lane->kind == LANE_EXCHANGE ? lane->name : "";
+	*queue = lane->kind == LANE_QUEUE ? lane->name : NULL;
+}
+
 static void
 note_first_due(Relay *relay)
 {
@@ -140,10 +148,15 @@ note_first_due(Relay *relay)
  * message has to wait until all of them have been read.
  */
 static StoreScan
-scan_stretch(int64 from, int64 upto, int limit, FetchState *state)
+scan_stretch(int64 from, int64 upto, int limit, const Lane *passed_over, FetchState *state)
 {
-	StoreScan scan = store_scan_undated(from, upto, limit, relay_admit_row, state);
+	const char *exchange = NULL;
+	const char *queue = NULL;
+	StoreScan scan;
 
+	if (passed_over)
+		name_lane(passed_over, &exchange, &queue);
+	scan = store_scan_undated(from, upto, exchange, queue, limit, relay_admit_row, state);
 	note_first_due(state->relay);
 	return scan;
 }
@@ -180,7 +193,7 @@ fetch_ranges(FetchState *state)
 			continue;
 		}
 		if (upto > step)
-			scan = scan_stretch(range->lo, step, RELAY_ROWS_PER_SCAN, state);
+			scan = scan_stretch(range->lo, step, RELAY_ROWS_PER_SCAN, NULL, state);
 		else
 			scan = scan_ids(range->lo, step, RELAY_ROWS_PER_SCAN, state);
 		if (!scan.complete)
@@ -317,33 +330,45 @@ fetch_due(FetchState *state)
  * Caught up, what is new is little, and one scan without an upper end finds
  * it.  Otherwise (after a start, or far behind) there may be millions of rows
  * that are published, retired or dead on the way: then in steps of ids.
+ *
+ * Behind the backlog of a lane there may be rows of others.  The lane comes to
+ * its rows later, so they are not even fetched here.
  */
 static void
 fetch_forward(FetchState *state)
 {
 	Relay *relay = state->relay;
-	int64 last = relay->caught_up ? 0 : store_last_id();
-	int64 upto = PG_INT64_MAX;
-	int limit = relay->skimming ? RELAY_ROWS_PER_SCAN : rows_that_fit(relay);
+	const Lane *backlog = relay->lanes->backlog;
+	int64 last = relay->caught_up && backlog == NULL ? 0 : store_last_id();
+	int64 upto = relay->next_id + RELAY_ID_STEP - 1;
 	StoreScan scan;
 
-	if (last - relay->next_id >= RELAY_ID_STEP)
-		upto = relay->next_id + RELAY_ID_STEP - 1;
 	state->source = SOURCE_FORWARD;
 	state->offered = state->kept = 0;
-	if (upto == PG_INT64_MAX)
-		scan = scan_ids(relay->next_id, upto, limit, state);
+	if (backlog)
+	{
+		upto = Min(upto, last);
+		scan = scan_stretch(relay->next_id, upto, RELAY_ROWS_PER_SCAN, backlog, state);
+	}
 	else
-		scan = scan_stretch(relay->next_id, upto, limit, state);
+	{
+		int limit = relay->skimming ? RELAY_ROWS_PER_SCAN : rows_that_fit(relay);
+
+		if (last <= upto)
+			upto = PG_INT64_MAX;
+		scan = upto == PG_INT64_MAX ? scan_ids(relay->next_id, upto, limit, state)
+		                            : scan_stretch(relay->next_id, upto, limit, NULL, state);
+	}
+
 	if (scan.last_id >= relay->next_id)
 		relay->next_id = scan.last_id + 1;
-	relay->caught_up = scan.complete && upto == PG_INT64_MAX;
+	relay->caught_up = scan.complete && upto >= last;
+	if (scan.complete && upto != PG_INT64_MAX)
+		relay->next_id = Max(relay->next_id, relay->caught_up ? upto + 1 : Max(store_any_id(upto + 1), upto + 1));
 	if (relay->caught_up)
 		relay->forward_waits_since = 0;
-	if (scan.complete && !relay->caught_up)
-		relay->next_id = Max(store_any_id(upto + 1), upto + 1);
 
-	/* Most of it belongs to lanes that are held. */
+	/* Most of it belongs to lanes that are held: get past them quickly. */
 	relay->skimming = state->kept * 2 < state->offered;
 }
 

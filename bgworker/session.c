@@ -16,6 +16,10 @@
 
 #include "session.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include "access/xact.h"
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
@@ -131,4 +135,13 @@ static void
 name_database(void *process)
 {
 	errcontext("%s of database \"%s\"", (const char *) process, database_name);
+}
+
+void
+session_keep_memory(void)
+{
+#ifdef __GLIBC__
+	(void) mallopt(M_MMAP_THRESHOLD, 4 * 1024 * 1024);
+	(void) mallopt(M_TRIM_THRESHOLD, 8 * 1024 * 1024);
+#endif
 }

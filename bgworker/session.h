@@ -17,6 +17,9 @@ extern void session_reload_first(void);
 /* Overrides what ALTER DATABASE, ALTER ROLE or the configuration file says.  After the connection is made. */
 extern void session_fix_settings(void);
 
+/* What a turn frees is not given back to the kernel, because the next one needs it again: at most some megabytes. */
+extern void session_keep_memory(void);
+
 /* From here on every message tells which database it comes from. */
 extern void session_name_messages(const char *process);
 

@@ -77,6 +77,7 @@ acemq_worker_main(Datum arg)
 	/* The launcher looks whether connections are allowed; being refused here would be one more error in the log. */
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
 	session_fix_settings();
+	session_keep_memory();
 	session_name_messages("acemq worker");
 	pgstat_report_appname("acemq worker");
 	pgstat_report_activity(STATE_IDLE, NULL);
