@@ -34,7 +34,7 @@ check_sendable(const BrokerMessage *message)
 	MUST(message->content_type == NULL || strlen(message->content_type) <= ACEMQ_MAX_SHORTSTR);
 	MUST(strlen(message->message_id) <= ACEMQ_MAX_SHORTSTR);
 	MUST(message->exchange[0] != '\0' || message->routing_key[0] != '\0');
-	MUST(!has_header(message->headers, "x-first-death-") && !has_header(message->headers, "x-delivery-count"));
+	MUST(!has_header(message->headers, "x-first-death-") && !has_header(message->headers, "x-last-death-"));
 	if (wire_headers_problem(message->headers) != NULL)
 		return; /* refused before a byte is sent */
 	properties = message_properties(message);
