@@ -214,8 +214,8 @@ read_extension(Oid extension, bool *version_fits)
 	return found;
 }
 
-uint64
-db_execute(DbStatement *statement, Datum *values, const char *nulls, long limit, int expected)
+static uint64
+execute(DbStatement *statement, Datum *values, const char *nulls, bool read_only, long limit, int expected)
 {
 	int rc;
 
@@ -227,10 +227,22 @@ db_execute(DbStatement *statement, Datum *values, const char *nulls, long limit,
 		SPI_keepplan(statement->plan);
 	}
 
-	rc = SPI_execute_plan(statement->plan, values, nulls, false, limit);
+	rc = SPI_execute_plan(statement->plan, values, nulls, read_only, limit);
 	if (rc != expected)
 		elog(ERROR, "unexpected result of \"%s\": %s", statement->text, SPI_result_code_string(rc));
 	return SPI_processed;
+}
+
+uint64
+db_execute(DbStatement *statement, Datum *values, const char *nulls, long limit, int expected)
+{
+	return execute(statement, values, nulls, false, limit, expected);
+}
+
+uint64
+db_select(DbStatement *statement, Datum *values, const char *nulls)
+{
+	return execute(statement, values, nulls, true, 0, SPI_OK_SELECT);
 }
 
 Datum

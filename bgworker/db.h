@@ -52,6 +52,9 @@ typedef struct DbStatement
 /* Inside db_run() only. nulls may be NULL.  Returns SPI_processed; rows are in SPI_tuptable. */
 extern uint64 db_execute(DbStatement *statement, Datum *values, const char *nulls, long limit, int expected);
 
+/* A SELECT that sees what the active snapshot shows, and not what was committed since: several of them see the same. */
+extern uint64 db_select(DbStatement *statement, Datum *values, const char *nulls);
+
 /* An array of bigint for `= ANY ($n)`. */
 extern Datum db_int8_array(const int64 *ids, int count);
 

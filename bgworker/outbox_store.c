@@ -108,7 +108,7 @@ store_scan_ids(int64 from, int64 upto, int limit, StoreReader reader, void *arg)
 	    {INT8OID, INT8OID, INT8OID}};
 	Datum values[] = {Int64GetDatum(from), Int64GetDatum(upto), Int64GetDatum(limit)};
 
-	db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
+	db_select(&statement, values, NULL);
 	return offer_rows(limit, reader, arg);
 }
 
@@ -127,7 +127,7 @@ store_scan_undated(int64 from, int64 upto, const char *but_exchange, const char 
 	                  but_exchange ? CStringGetTextDatum(from_utf8(but_exchange)) : (Datum) 0,
 	                  but_queue ? CStringGetTextDatum(from_utf8(but_queue)) : (Datum) 0, Int64GetDatum(limit)};
 
-	db_execute(&statement, values, but_queue ? "     " : but_exchange ? "   n " : "  nn ", 0, SPI_OK_SELECT);
+	db_select(&statement, values, but_queue ? "     " : but_exchange ? "   n " : "  nn ");
 	return offer_rows(limit, reader, arg);
 }
 
@@ -144,7 +144,7 @@ store_scan_key(const char *ordering_key, int64 from, int64 upto, TimestampTz due
 	Datum values[] = {CStringGetTextDatum(from_utf8(ordering_key)), Int64GetDatum(from), Int64GetDatum(upto),
 	                  TimestampTzGetDatum(due), Int64GetDatum(limit)};
 
-	db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
+	db_select(&statement, values, NULL);
 	return offer_lane_rows(limit, reader, arg);
 }
 
@@ -166,7 +166,7 @@ store_scan_exchange(const char *exchange, const char *queue, int64 from, int64 u
 	                  TimestampTzGetDatum(due),
 	                  Int64GetDatum(limit)};
 
-	db_execute(&statement, values, queue ? "      " : " n    ", 0, SPI_OK_SELECT);
+	db_select(&statement, values, queue ? "      " : " n    ");
 	return offer_lane_rows(limit, reader, arg);
 }
 
@@ -181,7 +181,7 @@ store_scan_due(TimestampTz from, int64 after_id, TimestampTz upto, int limit, St
 	Datum values[] = {TimestampTzGetDatum(from), Int64GetDatum(after_id), TimestampTzGetDatum(upto),
 	                  Int64GetDatum(limit)};
 
-	db_execute(&statement, values, NULL, 0, SPI_OK_SELECT);
+	db_select(&statement, values, NULL);
 	return offer_rows(limit, reader, arg);
 }
 

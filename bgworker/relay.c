@@ -142,8 +142,6 @@ static void
 take_wake_up(Relay *relay)
 {
 	AcemqSlot *slot = relay->slot;
-	AcemqRange late[ACEMQ_LATE_RANGES];
-	int nlate;
 
 	if (pg_atomic_exchange_u32(&slot->wake, 0) != 0)
 	{
@@ -156,6 +154,17 @@ take_wake_up(Relay *relay)
 	}
 	if (pg_atomic_exchange_u32(&slot->retry_now, 0) != 0)
 		link_try_now(relay->link);
+
+	relay_take_late(relay);
+}
+
+/* Also in the middle of a turn: see relay_fetch(). */
+void
+relay_take_late(Relay *relay)
+{
+	AcemqSlot *slot = relay->slot;
+	AcemqRange late[ACEMQ_LATE_RANGES];
+	int nlate;
 
 	SpinLockAcquire(&slot->late_mutex);
 	nlate = slot->nlate;
@@ -193,6 +202,16 @@ relay_add_range(Relay *relay, int64 lo, int64 hi)
 }
 
 void
+relay_sweep(Relay *relay)
+{
+	relay->sweep_again = relay->sweep_from != 0;
+	if (relay->sweep_again)
+		return;
+	relay->sweep_from = 1;
+	relay->sweep_upto = relay->next_id - 1;
+}
+
+void
 relay_note_locked(Relay *relay, int64 id)
 {
 	add_range(relay->locked, &relay->nlocked, RELAY_MAX_RANGES, id, id);
@@ -224,7 +243,7 @@ poll_is_due(Relay *relay)
 		relay_add_range(relay, relay->locked[i].lo, relay->locked[i].hi);
 	if (relay->now >= relay->sweep_at)
 	{
-		relay_add_range(relay, 1, relay->next_id - 1);
+		relay_sweep(relay);
 		ms_after(&relay->sweep_at, relay->now, SWEEP_EVERY_MS);
 	}
 

@@ -22,7 +22,7 @@
 /* The one on the wire and the next. */
 #define PROBE_ROWS_PER_LANE 2
 /* What is read once only: what a lane sends in about this time. */
-#define FORWARD_WAIT_US INT64CONST(50000)
+#define SCAN_WAIT_US INT64CONST(50000)
 
 static bool waits_for_due_scan(const FetchState *state, const OutboxRow *row);
 static bool stays_in_table(FetchState *state, Lane *lane, const OutboxRow *row);
@@ -200,16 +200,16 @@ relay_lane_share(Relay *relay, const Lane *lane)
 }
 
 /*
- * The forward scan waits for a lane that has its share and moves: to leave its
+ * A scan of ids waits for a lane that has its share and moves: to leave its
  * rows means to read them twice.  But not for long: behind a backlog there may
  * be rows of lanes that have nothing else to send.
  */
 static bool
-forward_waits(Relay *relay)
+scan_waits(Relay *relay)
 {
-	if (relay->forward_waits_since == 0)
-		relay->forward_waits_since = relay->now;
-	return relay->now - relay->forward_waits_since < FORWARD_WAIT_US;
+	if (relay->scan_waits_since == 0)
+		relay->scan_waits_since = relay->now;
+	return relay->now - relay->scan_waits_since < SCAN_WAIT_US;
 }
 
 /* A lane that lags stops no other one, whatever the scan. */
@@ -221,7 +221,7 @@ lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_wit
 	if (lane->nwaiting < relay_lane_share(relay, lane))
 		return true;
 	*dealt_with = state->source != SOURCE_LANE &&
-	              (relay_lane_lags(relay, lane) || (state->source == SOURCE_FORWARD && !forward_waits(relay)));
+	              (relay_lane_lags(relay, lane) || (state->source != SOURCE_DUE && !scan_waits(relay)));
 	if (*dealt_with)
 		leave_row(state, lane, row);
 	else if (state->source == SOURCE_DUE)

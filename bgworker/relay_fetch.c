@@ -15,8 +15,9 @@
  * first and looks at these two afterwards, we make the epoch odd first and look
  * at row locks (xmax) afterwards, so one of us sees the other.
  *
- * Four sources, in this order: ranges (late committers, sweeps), lanes of which
- * rows were left in the table, rows that have become due, the forward scan.
+ * Five sources, in this order: ranges (late committers, rows given back), lanes of
+ * which rows were left in the table, rows that have become due, the forward scan,
+ * and a sweep over all ids now and then.
  *
  * May depend on: relay_internal.h.
  *
@@ -27,6 +28,7 @@
 #include "outbox_store.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "guc.h"
@@ -38,6 +40,7 @@
 #define LOOK_EVERY_US INT64CONST(3000)
 
 static void fetch_ranges(FetchState *state);
+static void fetch_sweep(FetchState *state);
 static void fetch_lanes(FetchState *state);
 static void fetch_due(FetchState *state);
 static void fetch_forward(FetchState *state);
@@ -74,7 +77,7 @@ relay_wants_rows(Relay *relay)
 {
 	dlist_iter iter;
 
-	if (relay->fetch_wanted || !relay->caught_up || relay->nranges > 0)
+	if (relay->fetch_wanted || !relay->caught_up || relay->nranges > 0 || relay->sweep_from != 0)
 		return true;
 	if (relay->next_due != 0 && relay->next_due <= relay->now && !due_rows_wait(relay))
 		return true;
@@ -104,13 +107,23 @@ relay_fetch(Relay *relay)
 	relay->nrequeue = 0;
 	relay->requeue = palloc(sizeof(int64) * RELAY_ROWS_PER_SCAN);
 
+	/*
+	 * One snapshot for all, and what it shows of late committers is taken in
+	 * before anything that came after them: whoever saw them committed and added
+	 * to the same lane may be visible too.
+	 */
+	PushActiveSnapshot(GetTransactionSnapshot());
+	relay_take_late(relay);
 	fetch_ranges(&state);
-	if (!state.full)
+	if (!state.full && relay->nranges == 0)
 		fetch_lanes(&state);
 	if (!state.full)
 		fetch_due(&state);
-	if (!state.full)
+	if (!state.full && relay->nranges == 0)
 		fetch_forward(&state);
+	if (!state.full && relay->sweep_from != 0)
+		fetch_sweep(&state);
+	PopActiveSnapshot();
 	requeue_due_rows(relay);
 }
 
@@ -174,42 +187,73 @@ scan_ids(int64 from, int64 upto, int limit, FetchState *state)
 	return scan;
 }
 
+/* One step of a range; where the next one begins, `upto` + 1 when there is none. */
+static int64
+read_step(FetchState *state, int64 from, int64 upto)
+{
+	int64 step = Min(upto, from + RELAY_ID_STEP - 1);
+	StoreScan scan;
+
+	state->source = SOURCE_RANGE;
+	if (upto > step)
+		scan = scan_stretch(from, step, RELAY_ROWS_PER_SCAN, NULL, state);
+	else
+		scan = scan_ids(from, step, RELAY_ROWS_PER_SCAN, state);
+	if (!scan.complete)
+		return Max(from, scan.last_id + 1);
+	if (step < upto && scan.last_id == 0)
+	{
+		int64 next = store_first_id(step + 1);
+
+		return next ? Min(next, upto + 1) : upto + 1;
+	}
+	return step + 1;
+}
+
+/* Those that were added first go first. */
+static AcemqRange *
+lowest_range(Relay *relay)
+{
+	AcemqRange *lowest = &relay->ranges[0];
+
+	for (int i = 1; i < relay->nranges; i++)
+		if (relay->ranges[i].lo < lowest->lo)
+			lowest = &relay->ranges[i];
+	return lowest;
+}
+
 static void
 fetch_ranges(FetchState *state)
 {
 	Relay *relay = state->relay;
 
-	state->source = SOURCE_RANGE;
 	while (relay->nranges > 0 && !state->full)
 	{
-		AcemqRange *range = &relay->ranges[relay->nranges - 1];
+		AcemqRange *range = lowest_range(relay);
 		int64 upto = Min((int64) range->hi, relay->next_id - 1);
 		int64 step = Min(upto, (int64) range->lo + RELAY_ID_STEP - 1);
-		StoreScan scan;
 
+		if ((int64) range->lo <= upto)
+			range->lo = read_step(state, range->lo, upto);
 		if ((int64) range->lo > upto)
-		{
-			relay->nranges--;
-			continue;
-		}
-		if (upto > step)
-			scan = scan_stretch(range->lo, step, RELAY_ROWS_PER_SCAN, NULL, state);
-		else
-			scan = scan_ids(range->lo, step, RELAY_ROWS_PER_SCAN, state);
-		if (!scan.complete)
-		{
-			range->lo = Max((int64) range->lo, scan.last_id + 1);
-			break;
-		}
-		if (step < upto)
-		{
-			int64 next = scan.last_id ? step + 1 : store_first_id(step + 1);
-
-			range->lo = next ? (uint64) next : (uint64) upto + 1;
-			break; /* one step per turn: the sockets wait */
-		}
-		range->lo = upto + 1;
+			*range = relay->ranges[--relay->nranges];
+		else if ((int64) range->lo <= step || step < upto)
+			break; /* no room, or a long one: the sockets wait */
 	}
+}
+
+/* Now and then all ids are looked at again; nothing waits for that. */
+static void
+fetch_sweep(FetchState *state)
+{
+	Relay *relay = state->relay;
+
+	relay->sweep_from = read_step(state, relay->sweep_from, relay->sweep_upto);
+	if (relay->sweep_from <= relay->sweep_upto)
+		return;
+	relay->sweep_from = 0;
+	if (relay->sweep_again)
+		relay_sweep(relay);
 }
 
 /* Of its rows that were given new ids some may be further up than the forward scan has come. */
@@ -366,7 +410,7 @@ fetch_forward(FetchState *state)
 	if (scan.complete && upto != PG_INT64_MAX)
 		relay->next_id = Max(relay->next_id, relay->caught_up ? upto + 1 : Max(store_any_id(upto + 1), upto + 1));
 	if (relay->caught_up)
-		relay->forward_waits_since = 0;
+		relay->scan_waits_since = 0;
 
 	/* Most of it belongs to lanes that are held: get past them quickly. */
 	relay->skimming = state->kept * 2 < state->offered;

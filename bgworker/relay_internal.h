@@ -88,16 +88,19 @@ struct Relay
 	/* ---- where to read ---- */
 	int64 next_id;                       /* of the forward scan */
 	bool caught_up;                      /* the forward scan has seen everything there was */
-	AcemqRange ranges[RELAY_MAX_RANGES]; /* late committers, sweeps, rows given back; merged when full */
+	AcemqRange ranges[RELAY_MAX_RANGES]; /* late committers, rows given back; merged when full */
 	int nranges;
+	int64 sweep_from; /* 0: no sweep is going on */
+	int64 sweep_upto;
+	bool sweep_again;                    /* when this one is through */
 	AcemqRange locked[RELAY_MAX_RANGES]; /* rows somebody had locked: looked at again with the next poll */
 	int nlocked;
 	AcemqRange freed[ACEMQ_FREED_RANGES]; /* rows that backends say do not hold their lanes any more */
 	int nfreed;
-	TimestampTz forward_waits_since; /* for a lane that has its share, 0: it does not */
-	bool skimming;                   /* most of what the forward scan reads stays in the table: get past it quickly */
-	TimestampTz due_read;            /* rows with not_before up to here have been dealt with */
-	TimestampTz next_due;            /* 0: none known */
+	TimestampTz scan_waits_since; /* for a lane that has its share, 0: it does not */
+	bool skimming;                /* most of what the forward scan reads stays in the table: get past it quickly */
+	TimestampTz due_read;         /* rows with not_before up to here have been dealt with */
+	TimestampTz next_due;         /* 0: none known */
 	int64 due_after_id; /* of the rows that are due at that very moment, those up to this id have been dealt with */
 	bool fetch_wanted;
 	int64 *requeue; /* due rows whose lane is busy, to be given the next id */
@@ -148,6 +151,9 @@ extern bool relay_may_run(Relay *relay);
 extern bool relay_may_fetch(Relay *relay);
 extern void relay_add_range(Relay *relay, int64 lo, int64 hi);
 extern void relay_note_locked(Relay *relay, int64 id);
+extern void relay_take_late(Relay *relay);
+/* Look at all ids again, in steps. */
+extern void relay_sweep(Relay *relay);
 
 /* relay_memory.c */
 typedef struct RowById

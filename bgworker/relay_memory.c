@@ -310,6 +310,7 @@ relay_start_over(Relay *relay)
 	relay->next_id = 1;
 	relay->caught_up = false;
 	relay->nranges = relay->nlocked = 0;
+	relay->sweep_from = 0;
 	relay->due_read = PG_INT64_MIN + 1;
 	relay->next_due = 0;
 	relay->due_after_id = 0;

@@ -394,7 +394,7 @@ upkeep(DatabaseTurn *turn)
 		/* What was prepared at the last look, or since, may be committed now, with ids that the forward scan has passed. */
 		if (prepared || announced || relay->prepared_seen)
 		{
-			relay_add_range(relay, 1, relay->next_id - 1);
+			relay_sweep(relay);
 			relay->fetch_wanted = true;
 		}
 		relay->prepared_seen = prepared || announced;
@@ -456,8 +456,8 @@ static bool
 count_looks_wrong(Relay *relay)
 {
 	int64 pending = (int64) pg_atomic_read_u64(&relay->slot->pending);
-	bool nothing_left = relay->caught_up && relay->nrows == 0 && relay->nranges == 0 && relay->next_due == 0 &&
-	                    hash_get_num_entries(relay->lanes->lanes) == 0;
+	bool nothing_left = relay->caught_up && relay->nrows == 0 && relay->nranges == 0 && relay->sweep_from == 0 &&
+	                    relay->next_due == 0 && hash_get_num_entries(relay->lanes->lanes) == 0;
 
 	return pending < 0 || (nothing_left && pending > 0 && relay->fence == STORE_OWN && !relay->fetch_wanted);
 }
