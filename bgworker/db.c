@@ -43,7 +43,10 @@
 static DbExtension lock_extension(Oid *owner);
 static bool read_extension(Oid extension, bool *version_fits);
 static Oid table_owner(Oid table);
+static bool is_internal_error(int sqlerrcode);
 static bool is_passing_error(int sqlerrcode);
+
+static char failure[ACEMQ_ERROR_TEXT];
 
 DbExtension
 db_check_extension(void)
@@ -108,15 +111,16 @@ db_run(void (*work)(void *arg), void *arg, const char *activity)
 
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
-		if (!is_passing_error(error->sqlerrcode))
+		if (is_internal_error(error->sqlerrcode))
 			PG_RE_THROW();
 
 		/* AbortCurrentTransaction also restores the user id and closes SPI. */
 		FlushErrorState();
 		AbortCurrentTransaction();
 		ereport(DEBUG1, (errcode(error->sqlerrcode), errmsg_internal("acemq: turn skipped: %s", error->message)));
+		result = is_passing_error(error->sqlerrcode) ? DB_SKIPPED : DB_FAILED;
+		strlcpy(failure, error->message, sizeof(failure));
 		FreeErrorData(error);
-		result = DB_SKIPPED;
 	}
 	PG_END_TRY();
 
@@ -124,6 +128,20 @@ db_run(void (*work)(void *arg), void *arg, const char *activity)
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
 	return result;
+}
+
+const char *
+db_failure(void)
+{
+	return failure;
+}
+
+/* What must not happen: a fresh process is worth more than what this one knows. */
+static bool
+is_internal_error(int sqlerrcode)
+{
+	return ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_INTERNAL_ERROR ||
+	       ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_SYSTEM_ERROR;
 }
 
 /* Errors that say "not now" about the moment and nothing about the data. */

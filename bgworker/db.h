@@ -28,6 +28,7 @@ typedef enum DbResult
 {
 	DB_DONE,
 	DB_SKIPPED, /* a lock was not to be had at once, or the statement was cancelled; nothing was changed */
+	DB_FAILED,  /* an error that is about the table, not about the moment: db_failure(); nothing was changed */
 	DB_GONE     /* extension absent or of another version: see db_check_extension() */
 } DbResult;
 
@@ -35,10 +36,14 @@ typedef enum DbResult
  * Run work(arg) in a transaction, as the owner of the outbox, with that table
  * locked ROW EXCLUSIVE and SPI connected.  Locks are taken conditionally; an
  * error that only means "not now" aborts the transaction and gives
- * DB_SKIPPED, any other ends the process (the launcher starts a new one).
+ * DB_SKIPPED, any other DB_FAILED; one that says that something is wrong with
+ * the server or with us ends the process (the launcher starts a new one).
  * `activity` is what pg_stat_activity shows.
  */
 extern DbResult db_run(void (*work)(void *arg), void *arg, const char *activity);
+
+/* The words of the last one that failed. */
+extern const char *db_failure(void);
 
 /* A plan that is prepared at first use and kept: constant text, so pg_stat_statements stays clean. */
 typedef struct DbStatement

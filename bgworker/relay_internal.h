@@ -142,6 +142,7 @@ struct Relay
 	int fence; /* StoreFence */
 	TimestampTz fence_read_at;
 	Oid table_file;  /* of acemq.outbox when we last looked */
+	int db_failures; /* turns in a row that ended with an error of the table */
 	bool db_skipped; /* last turn at the database was skipped */
 	TimestampTz retry_db_at;
 };

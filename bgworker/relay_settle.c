@@ -31,8 +31,11 @@
 #define SETTLE_BATCH_MAX 512
 #define SETTLE_DELAY_MS  10
 #define RETRY_DB_MS      100
-#define PURGE_BATCH      1000
-#define COUNT_STEP       50000
+/* After an error that will come again: so long, doubled each time, and at most so long. */
+#define FAILED_TURN_MS     1000
+#define FAILED_TURN_MAX_MS 30000
+#define PURGE_BATCH        1000
+#define COUNT_STEP         50000
 
 typedef struct DatabaseTurn
 {
@@ -108,6 +111,23 @@ put_off_settle(Relay *relay, bool fetch)
 	return relay->settle_put_off;
 }
 
+/*
+ * A trigger of the owner's, most likely.  What was published keeps its place in
+ * the window, and is not published again.
+ */
+static void
+put_off_after_failure(Relay *relay)
+{
+	relay->db_failures = Min(relay->db_failures + 1, 30);
+	relay->retry_db_at =
+	    relay->now + backoff_delay_ms(relay->db_failures, FAILED_TURN_MS, FAILED_TURN_MAX_MS) * INT64CONST(1000);
+	acemq_slot_set_error(relay->slot, psprintf("table acemq.outbox: %s", db_failure()));
+	ereport(WARNING,
+	        (errmsg("acemq: rows can neither be read nor removed: %s", db_failure()),
+	         errhint("Look at what has been put on table acemq.outbox. Messages that were published stay in it "
+	                 "until then, and no others are.")));
+}
+
 void
 relay_database_turn(Relay *relay)
 {
@@ -127,6 +147,7 @@ relay_database_turn(Relay *relay)
 		relay_start_over(relay);
 	else if (result == DB_DONE)
 	{
+		relay->db_failures = 0;
 		release_settled(&turn);
 		release_failed(&turn);
 	}
@@ -135,6 +156,8 @@ relay_database_turn(Relay *relay)
 		/* Rows read before the turn broke off were really there; what was written is undone. */
 		pg_atomic_fetch_add_u64(&relay->slot->skipped_turns, 1);
 		relay->retry_db_at = relay->now + RETRY_DB_MS * INT64CONST(1000);
+		if (result == DB_FAILED)
+			put_off_after_failure(relay);
 		if (relay->nrequeue > 0)
 			relay_due_from(relay, PG_INT64_MIN + 1);
 		relay->nrequeue = 0;

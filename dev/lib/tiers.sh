@@ -145,9 +145,9 @@ tier_pgtap() {
 	"$python" "$tree/test/lib/serve.py" --database pgtap --extension pgtap pg_prove -v "$tree"/test/pgtap/*.sql
 }
 
-# pytest_tier DIRECTORY
+# pytest_tier DIRECTORY: two files at a time, each process with servers of its own; most of the time they wait.
 pytest_tier() {
-	local options=()
+	local options=(-n 2 --dist loadfile)
 	[ "$long" = no ] || options+=(--long)
 	"$python" -m pytest -p no:cacheprovider --rootdir="$tree/test" -q -ra --durations=5 "${options[@]}" "$tree/test/$1"
 }
