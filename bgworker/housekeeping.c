@@ -20,7 +20,7 @@
 
 /* Between two looks: longer each time nothing was found, so that an idle worker stays idle. */
 #define LOOK_AFTER_MS     10000
-#define LOOK_AFTER_MS_MAX 60000
+#define LOOK_AFTER_MS_MAX 600000
 #define AFTER_TROUBLE_MS  600000
 #define SWEEP_EVERY_MS    600000
 #define BATCH_ROWS        500
