@@ -5,11 +5,13 @@
  *		when to be called again.
  *
  *		relay_fetch.c    table  -> memory
+ *		relay_admit.c    which rows of a scan are taken in
  *		relay_memory.c   what is in memory
  *		relay_holders.c  lanes whose failed row is gone
  *		relay_publish.c  memory -> broker
  *		relay_pace.c     how many rows of a lane at a time
  *		relay_trust.c    which destinations may share a channel
+ *		relay_ladder.c   rows that wait in the broker
  *		relay_outcome.c  broker -> memory
  *		relay_settle.c   memory -> table
  *

@@ -42,6 +42,12 @@
 #define RELAY_ID_STEP    20000
 #define RELAY_MAX_RANGES 1024
 
+typedef struct LightLane
+{
+	LaneKey key;
+	TimestampTz at; /* when it last sent something; 0: never */
+} LightLane;
+
 struct Relay
 {
 	MemoryContext context;
@@ -81,9 +87,9 @@ struct Relay
 	OutboxRow *probes[RELAY_PROBES];
 	bool draining; /* a big row waits for an empty wire: nothing else is sent while it empties */
 	TimestampTz last_outcome;
-	TimestampTz light_lane_at; /* when a lane with little to send last sent something: relay_pace.c */
-	char *probe_failure;       /* words of the channel close that is being reported */
-	struct HTAB *trust;        /* see relay_trust.c */
+	LightLane light_lanes[2]; /* the last two that had little to send: relay_pace.c */
+	char *probe_failure;      /* words of the channel close that is being reported */
+	struct HTAB *trust;       /* see relay_trust.c */
 
 	/* ---- where to read ---- */
 	int64 next_id;                       /* of the forward scan */

@@ -38,10 +38,33 @@
 #define RATE_INTERVAL_US INT64CONST(20000)
 #define RATE_FADES       0.9
 
+/* It is no light lane to itself, whatever it sent before. */
 static bool
-has_light_lanes(const Relay *relay)
+has_light_lanes(const Relay *relay, const Lane *lane)
 {
-	return relay->now - relay->light_lane_at < LIGHT_LANE_US;
+	for (int i = 0; i < (int) lengthof(relay->light_lanes); i++)
+	{
+		const LightLane *light = &relay->light_lanes[i];
+
+		if (light->at != 0 && relay->now - light->at < LIGHT_LANE_US &&
+		    memcmp(&light->key, &lane->key, sizeof(LaneKey)) != 0)
+			return true;
+	}
+	return false;
+}
+
+/* Two of them are enough to know one that is another lane's. */
+static void
+note_light_lane(Relay *relay, const Lane *lane)
+{
+	LightLane *light = relay->light_lanes;
+
+	if (memcmp(&light[0].key, &lane->key, sizeof(LaneKey)) != 0)
+	{
+		light[1] = light[0];
+		light[0].key = lane->key;
+	}
+	light[0].at = relay->now;
 }
 
 static void
@@ -57,7 +80,7 @@ void
 relay_pace_sent(Relay *relay, Lane *lane)
 {
 	if (lane->nwaiting == 0 && lane->on_wire <= LIGHT_LANE_ROWS)
-		relay->light_lane_at = relay->now;
+		note_light_lane(relay, lane);
 	/* A lane that was idle meanwhile would seem slow. */
 	if (lane->on_wire == 1)
 	{
@@ -83,7 +106,7 @@ void
 relay_pace_confirmed(Relay *relay, Lane *lane, TimestampTz sent_at)
 {
 	note_rate(relay, lane);
-	if (!has_light_lanes(relay) || (lane->round_trip != 0 && relay->now - lane->trips_from > ROUND_TRIP_VALID_US))
+	if (!has_light_lanes(relay, lane) || (lane->round_trip != 0 && relay->now - lane->trips_from > ROUND_TRIP_VALID_US))
 		measure_again(relay, lane);
 	else if (lane->round_trip == 0 && sent_at >= lane->trips_from)
 	{
@@ -101,7 +124,7 @@ relay_lane_window(const Relay *relay, const Lane *lane)
 
 	if (lane->kind == LANE_ORDERING_KEY || lane->suspect || lane->slow)
 		return 1;
-	if (!has_light_lanes(relay))
+	if (!has_light_lanes(relay, lane))
 		return most;
 	paced = lane->rate * 2 * lane->round_trip;
 	return (int) Min((double) most, Max((double) PACED_WINDOW_MIN, paced));

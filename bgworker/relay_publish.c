@@ -193,7 +193,7 @@ send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
 	char expiration[32];
 	BrokerPublish result;
 
-	if (!open_channel(relay, channel))
+	if (broker_is_lost(link_conn(relay->link)) || !open_channel(relay, channel))
 	{
 		MemoryContextSwitchTo(caller);
 		return SEND_STOP;
@@ -231,8 +231,11 @@ send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
 			lane_remove_waiting(lane, row);
 			relay_fail_row(relay, row, error.text);
 			return SEND_LANE_WAITS;
+		case BROKER_LOST:
+			/* In the middle of it, or at its end: the broker may have it, and it may be why. */
+			break;
 		default:
-			relay->socket_full = result == BROKER_WOULD_BLOCK;
+			relay->socket_full = true;
 			return SEND_STOP;
 	}
 
@@ -252,7 +255,7 @@ send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
 	relay_pace_sent(relay, lane);
 	if (channel != BROKER_CHANNEL_MAIN)
 		relay->probes[channel - BROKER_CHANNEL_PROBE] = row;
-	return SEND_DONE;
+	return result == BROKER_LOST ? SEND_STOP : SEND_DONE;
 }
 
 /*

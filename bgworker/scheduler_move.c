@@ -212,6 +212,7 @@ send_move(Scheduler *scheduler, Move *move)
 	BrokerMessage message;
 	WireTable headers;
 	BrokerError error;
+	BrokerPublish result;
 
 	if (channel == 0)
 		return SEND_NOT_YET;
@@ -223,7 +224,8 @@ send_move(Scheduler *scheduler, Move *move)
 		waiting_message_deliver(&message, &headers, move->delivery, &move->waiting);
 
 	KILL_POINT(SCHEDULER_PUBLISHING);
-	switch (link_publish(scheduler->link, channel, &message, (uint64) (uintptr_t) move, &error))
+	result = link_publish(scheduler->link, channel, &message, (uint64) (uintptr_t) move, &error);
+	switch (result)
 	{
 		case BROKER_SENT:
 			KILL_POINT(SCHEDULER_PUBLISHED);
@@ -235,7 +237,7 @@ send_move(Scheduler *scheduler, Move *move)
 			drop_malformed(scheduler, move, error.text);
 			return SEND_DONE;
 		case BROKER_LOST:
-			return SEND_STOP;
+			break; /* it may be among the events */
 	}
 	if (away != NULL)
 		scheduler_note_detour(scheduler, &move->waiting, away);
@@ -250,7 +252,7 @@ send_move(Scheduler *scheduler, Move *move)
 		scheduler->probes[channel - BROKER_CHANNEL_PROBE] = move;
 	if (!hop)
 		target_is_tried(scheduler, &move->waiting);
-	return SEND_DONE;
+	return result == BROKER_LOST ? SEND_STOP : SEND_DONE;
 }
 
 /* NULL: to its target.  `away` is set if it could be tried there and is not, because that would be in vain. */

@@ -106,8 +106,9 @@ trouble_of_connection(AcemqSlot *slot)
 	{
 		case ACEMQ_CONNECT_LOGIN_REFUSED:
 			return (Trouble){"the broker refuses the login",
-			                 "Correct user and virtual host in acemq.url, or the password in acemq.password_file; the "
-			                 "worker tries again twice a minute, and whenever acemq.outbox_sweep() is called.",
+			                 "Correct user, password and virtual host in acemq.url; where acemq.password_file is set, "
+			                 "the password is its first line. The worker tries again twice a minute, and whenever "
+			                 "acemq.outbox_sweep() is called.",
 			                 true};
 		case ACEMQ_CONNECT_MISCONFIGURED:
 			return (Trouble){"not connected: a setting or a file that it names cannot be used",

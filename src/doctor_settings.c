@@ -82,8 +82,8 @@ check_url(Doctor *doctor, bool known, bool set, bool differs)
 		doctor_report(doctor, "broker URL", false,
 		              psprintf("acemq.url is empty %s%s", where, differs ? ", but set in this session" : ""),
 		              differs ? NOT_THE_WORKERS
-		                      : "Set acemq.url in the configuration file, or with ALTER DATABASE and "
-		                        "acemq.worker_restart().");
+		                      : "Set acemq.url with ALTER SYSTEM and reload the configuration, or with ALTER DATABASE "
+		                        "and call acemq.worker_restart().");
 	else
 		doctor_report(
 		    doctor, "broker URL", !differs,

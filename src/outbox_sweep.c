@@ -204,11 +204,11 @@ check_login(Sweep *sweep)
 	if (pg_atomic_read_u32(&slot->retry_now) != 0)
 		return;
 	if (++sweep->refusals > 1)
-		ereport(ERROR,
-		        (errcode(ERRCODE_ACEMQ_BROKER_UNAVAILABLE), errmsg("the broker refused the login"),
-		         errdetail_internal("%s", slot_texts(slot).connection_error),
-		         errhint("Correct acemq.url or acemq.password_file; if acemq.url is a setting of the database, call "
-		                 "acemq.worker_restart() afterwards.")));
+		ereport(ERROR, (errcode(ERRCODE_ACEMQ_BROKER_UNAVAILABLE), errmsg("the broker refused the login"),
+		                errdetail_internal("%s", slot_texts(slot).connection_error),
+		                errhint("Correct acemq.url (or what acemq.password_file names, if it is set); if acemq.url is "
+		                        "a setting of the database, call "
+		                        "acemq.worker_restart() afterwards.")));
 	try_now(slot);
 }
 

@@ -115,7 +115,7 @@ typedef enum BrokerPublish
 	BROKER_SENT,        /* in the window: exactly one outcome event with this token will follow */
 	BROKER_WOULD_BLOCK, /* socket not writable, channel not open, or blocked: nothing was sent, try later */
 	BROKER_REFUSED, /* this message cannot be sent (name too long, headers over a frame): nothing was sent, *error says why */
-	BROKER_LOST /* connection is gone; an outcome for this token will not follow */
+	BROKER_LOST /* connection is gone, maybe after the last byte; an outcome for this token may have been put among the events */
 } BrokerPublish;
 
 /*

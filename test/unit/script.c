@@ -152,6 +152,12 @@ conn_check(BrokerConn *c, int status, GuardOutcome outcome, const char *what)
 }
 
 bool
+conn_is_socket_failure(int status)
+{
+	return status == AMQP_STATUS_SOCKET_ERROR || status == AMQP_STATUS_CONNECTION_CLOSED;
+}
+
+bool
 conn_may_send(BrokerConn *c)
 {
 	return !c->lost;
