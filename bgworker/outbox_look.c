@@ -43,7 +43,9 @@ look_up_time(DbStatement *statement, Datum argument)
 	bool isnull;
 	Datum value = look_up(statement, argument, &isnull);
 
-	return isnull ? 0 : DatumGetTimestampTz(value);
+	if (isnull)
+		return 0;
+	return DatumGetTimestampTz(value) != 0 ? DatumGetTimestampTz(value) : 1; /* as read_time() does */
 }
 
 static int64

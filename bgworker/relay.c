@@ -378,6 +378,8 @@ relay_next_deadline(Relay *relay)
 			earliest(&deadline, Max(relay->resume_at, relay->now + 1000));
 		if (relay->next_due > relay->now)
 			earliest(&deadline, relay->next_due);
+		if (relay->channel_at > relay->now)
+			earliest(&deadline, relay->channel_at);
 		if (relay->fetch_wanted && relay->look_at > relay->now)
 			earliest(&deadline, relay->look_at);
 		if (relay->on_wire > 0)

@@ -32,6 +32,9 @@
 #define RELAY_STALLED_MS   INT64CONST(250)
 #define RELAY_STALLED_ROWS 8
 
+/* After a publish the broker either answers within so long, or is busy. */
+#define RELAY_FIRST_ANSWER_US INT64CONST(50000)
+
 /* Rows offered per scan at most. */
 #define RELAY_ROWS_PER_SCAN 2000
 
@@ -87,6 +90,8 @@ struct Relay
 	OutboxRow *probes[RELAY_PROBES];
 	bool draining; /* a big row waits for an empty wire: nothing else is sent while it empties */
 	TimestampTz last_outcome;
+	TimestampTz last_sent;
+	TimestampTz channel_at;   /* a channel that is not open is opened then; 0: none is waited for */
 	LightLane light_lanes[2]; /* the last two that had little to send: relay_pace.c */
 	char *probe_failure;      /* words of the channel close that is being reported */
 	struct HTAB *trust;       /* see relay_trust.c */

@@ -40,6 +40,7 @@ typedef enum SendResult
 
 static SendResult send_next(Relay *relay, Lane *lane);
 static bool may_go_now(Relay *relay, Lane *lane, const OutboxRow *row);
+static bool may_be_blocking(Relay *relay);
 static bool wire_moves(Relay *relay);
 static void prefer_alone_rows(Relay *relay);
 static SendResult send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel);
@@ -121,7 +122,24 @@ send_next(Relay *relay, Lane *lane)
 		if (channel < 0)
 			return SEND_NOT_YET;
 	}
+	if (may_be_blocking(relay) && !broker_channel_is_open(link_conn(relay->link), channel))
+		return SEND_NOT_YET;
 	return send_row(relay, lane, row, channel);
+}
+
+/*
+ * A broker that is short of memory stops reading with the first message, and
+ * says so at once.  A request to open a channel that was sent meanwhile would
+ * find nobody, and cost the connection: so the first answer is waited for.
+ */
+static bool
+may_be_blocking(Relay *relay)
+{
+	bool soon = relay->on_wire > 0 && relay->last_outcome < relay->last_sent &&
+	            GetCurrentTimestamp() - relay->last_sent < RELAY_FIRST_ANSWER_US;
+
+	relay->channel_at = soon ? relay->last_sent + RELAY_FIRST_ANSWER_US : 0;
+	return soon;
 }
 
 /* The broker answers: worth waiting for. */
@@ -245,7 +263,7 @@ send_row(Relay *relay, Lane *lane, OutboxRow *row, int channel)
 	row->state = ROW_ON_WIRE;
 	row->was_sent = true;
 	row->channel = channel;
-	row->sent_at = GetCurrentTimestamp(); /* a long one may have taken a while */
+	row->sent_at = relay->last_sent = GetCurrentTimestamp(); /* a long one may have taken a while */
 	row->sent_upto = broker_bytes_sent(link_conn(relay->link));
 	lane->on_wire++;
 	lane->wire_bytes += row->size;

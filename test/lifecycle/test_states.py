@@ -181,13 +181,13 @@ def test_state(db, broker, queue, state, long_run, capsys):
 
 
 # A smart stop waits for the sessions of others, and one of those has the lock.
-OTHER_STOPS = [(state, mode) for state in STATES for mode in ("smart", "immediate") if (state, mode) != (table_locked, "smart")]
+OTHER_STOPS = [pytest.param(state, mode, marks=() if (state, mode) in ((frozen, "smart"), (publishing, "immediate"))
+                            else pytest.mark.long_only)
+               for state in STATES for mode in ("smart", "immediate") if (state, mode) != (table_locked, "smart")]
 
 
 @pytest.mark.parametrize("state, mode", OTHER_STOPS, ids=lambda value: getattr(value, "__name__", value))
-def test_other_stops(db, broker, queue, state, mode, long_run, capsys):
-    if not long_run and (state, mode) not in ((frozen, "smart"), (publishing, "immediate")):
-        pytest.skip("with --long")
+def test_other_stops(db, broker, queue, state, mode, capsys):
     check_state(db, broker, queue, state, mode, 1, capsys)
 
 
