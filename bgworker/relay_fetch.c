@@ -231,14 +231,12 @@ fetch_ranges(FetchState *state)
 	{
 		AcemqRange *range = lowest_range(relay);
 		int64 upto = Min((int64) range->hi, relay->next_id - 1);
-		int64 step = Min(upto, (int64) range->lo + RELAY_ID_STEP - 1);
 
 		if ((int64) range->lo <= upto)
 			range->lo = read_step(state, range->lo, upto);
-		if ((int64) range->lo > upto)
-			*range = relay->ranges[--relay->nranges];
-		else if ((int64) range->lo <= step || step < upto)
+		if ((int64) range->lo <= upto)
 			break; /* no room, or a long one: the sockets wait */
+		*range = relay->ranges[--relay->nranges];
 	}
 }
 
@@ -281,6 +279,8 @@ fetch_lanes(FetchState *state)
 		Lane *lane = dlist_head_element(Lane, left, &lanes->left);
 		int64 last = relay->next_id - 1;
 		int64 upto = Min(last, lane->left_from + RELAY_ID_STEP - 1);
+		const char *exchange;
+		const char *queue;
 		StoreScan scan;
 
 		dlist_move_tail(&lanes->left, &lane->left);
@@ -298,10 +298,12 @@ fetch_lanes(FetchState *state)
 			                      relay_admit_row, state);
 		}
 		else
-			scan = store_scan_exchange(
-			    lane->kind == LANE_EXCHANGE ? lane->name : "", lane->kind == LANE_QUEUE ? lane->name : NULL,
-			    lane->left_from, upto, relay->due_read,
-			    Max(ROWS_PER_SCAN_MIN, relay_lane_share(relay, lane) - lane->nwaiting), relay_admit_row, state);
+		{
+			name_lane(lane, &exchange, &queue);
+			scan = store_scan_exchange(exchange, queue, lane->left_from, upto, relay->due_read,
+			                           Max(ROWS_PER_SCAN_MIN, relay_lane_share(relay, lane) - lane->nwaiting),
+			                           relay_admit_row, state);
+		}
 
 		/* A row that is not to be sent yet has held the lane: reading goes on from there later. */
 		if (lane->held)
