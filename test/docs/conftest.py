@@ -1,0 +1,6 @@
+"""Lets the tests of this directory import pages.py."""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
