@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 typedef struct Lane Lane;
+typedef struct Trust Trust;
 
 typedef enum RowState
 {
@@ -64,6 +65,7 @@ typedef struct OutboxRow
 	dlist_node all;        /* in the list of all rows, oldest admission first */
 	bool of_slow_lane;     /* when it was taken in */
 	bool wants_probe;      /* when it was taken in */
+	Trust *probes;         /* destination that it was to be a probe of when it was taken in; NULL: none */
 	bool was_big;          /* counted as larger than the budget: the setting may change meanwhile */
 	int held_entry;        /* index in AcemqSlot.fetched */
 	int channel;           /* while on the wire */

@@ -230,8 +230,8 @@ lane_allows(FetchState *state, Lane *lane, const OutboxRow *row, bool *dealt_wit
 }
 
 /*
- * Rows that will go out one at a time: few of them, and fewer of one lane, so
- * that a destination which does not answer leaves room for those that do.
+ * Rows that will go out one at a time: few of them, and fewer of one lane or to
+ * one destination, so that one which does not answer leaves room for those that do.
  */
 static bool
 probes_allow(Relay *relay, Lane *lane, const OutboxRow *row)
@@ -239,6 +239,8 @@ probes_allow(Relay *relay, Lane *lane, const OutboxRow *row)
 	if (!relay_needs_probe(relay, lane, row))
 		return true;
 	if (lane->nwaiting + lane->on_wire >= PROBE_ROWS_PER_LANE)
+		return false;
+	if (!relay_trust_allows_probe(relay, row))
 		return false;
 	return lane->slow ? relay->nslow < RELAY_SLOW_ROWS : relay->nwant_probe < RELAY_PROBE_ROWS;
 }
@@ -263,6 +265,8 @@ keep_row(FetchState *state, Lane *lane, const OutboxRow *offered)
 
 	row->of_slow_lane = lane->slow;
 	row->wants_probe = !lane->slow && relay_needs_probe(relay, lane, row);
+	if (relay_needs_probe(relay, lane, row))
+		relay_trust_probe_begins(relay, row);
 	relay_take_in(relay, row);
 	if (lane->nwaiting == 0 && lane->on_wire == 0)
 		lane->last_progress = relay->now;

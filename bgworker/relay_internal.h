@@ -260,6 +260,10 @@ extern void relay_trust_init(Relay *relay);
 extern bool relay_is_trusted(Relay *relay, const OutboxRow *row);
 extern void relay_trust(Relay *relay, const OutboxRow *row);
 extern void relay_distrust(Relay *relay, const OutboxRow *row);
+extern void relay_trust_silent(Relay *relay, const OutboxRow *row);
+extern bool relay_trust_allows_probe(Relay *relay, const OutboxRow *row);
+extern void relay_trust_probe_begins(Relay *relay, OutboxRow *row);
+extern void relay_trust_probe_ends(OutboxRow *row);
 extern void relay_forget_trust(Relay *relay);
 
 /* relay_outcome.c */

@@ -312,6 +312,7 @@ relay_check_confirm_timeout(Relay *relay)
 		if (row->sent_at > limit)
 			continue;
 		expired = true;
+		relay_trust_silent(relay, row);
 		/* Held already: by another row of this look, or by one whose failed attempt is not written down yet. */
 		if (lane->held && (lane->slow || lane->nfailed > 0))
 			continue;

@@ -11,7 +11,11 @@
  * queues are trusted from the start, each for itself.  What counts is where a
  * row goes on the wire, not the target it has behind the ladder.
  *
- * May depend on: relay_internal.h.
+ * A destination that confirms nothing costs a connection each time it is tried,
+ * however many lanes lead to it.  So it is left alone for a while as a whole, and
+ * of those lanes few rows are in memory: the room for probes is for all.
+ *
+ * May depend on: relay_internal.h, src/backoff.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,16 +24,25 @@
 #include "common/hashfn.h"
 #include "utils/hsearch.h"
 
+#include "backoff.h"
+#include "guc.h"
+
 #define DISTRUST_MS INT64CONST(60000)
+/* Rows in memory that want a probe channel, to one destination: of one that is trusted (its lanes are not), or not. */
+#define PROBE_ROWS_TRUSTED (RELAY_PROBE_ROWS / 2)
+#define PROBE_ROWS_OTHERS  2
 /* Beyond this many, those whose time is over are forgotten. */
 #define TRUST_ENTRIES_MAX 10000
 
-typedef struct Trust
+struct Trust
 {
 	uint64 hash[2]; /* hash key: two destinations that share 128 bits share their fate */
 	bool proven;
 	TimestampTz distrusted_until; /* 0: never was */
-} Trust;
+	int nprobes;                  /* rows in memory that want a probe channel to it */
+	int silences;                 /* connections in a row on which it has confirmed nothing until acemq.confirm_timeout */
+	TimestampTz silent_until;     /* not tried before */
+};
 
 static Trust *find_trust(Relay *relay, const OutboxRow *row, HASHACTION action);
 static void forget_old(Relay *relay, bool all_proven);
@@ -66,10 +79,7 @@ find_trust(Relay *relay, const OutboxRow *row, HASHACTION action)
 	key[1] = hash_bytes_extended((const unsigned char *) name, len, is_queue ? 3 : 4);
 	trust = hash_search(relay->trust, key, action, &found);
 	if (action == HASH_ENTER && !found)
-	{
-		trust->proven = false;
-		trust->distrusted_until = 0;
-	}
+		memset((char *) trust + sizeof(trust->hash), 0, sizeof(Trust) - sizeof(trust->hash));
 	return trust;
 }
 
@@ -80,7 +90,35 @@ relay_is_trusted(Relay *relay, const OutboxRow *row)
 
 	if (trust == NULL)
 		return to_queue(row);
-	return (trust->proven || to_queue(row)) && trust->distrusted_until <= relay->now;
+	return (trust->proven || (to_queue(row) && trust->silences == 0)) && trust->distrusted_until <= relay->now;
+}
+
+/* May one more row that wants a probe channel come into memory? */
+bool
+relay_trust_allows_probe(Relay *relay, const OutboxRow *row)
+{
+	Trust *trust = find_trust(relay, row, HASH_FIND);
+
+	if (trust == NULL)
+		return true;
+	if (trust->silent_until > relay->now)
+		return false;
+	return trust->nprobes < (relay_is_trusted(relay, row) ? PROBE_ROWS_TRUSTED : PROBE_ROWS_OTHERS);
+}
+
+void
+relay_trust_probe_begins(Relay *relay, OutboxRow *row)
+{
+	row->probes = find_trust(relay, row, HASH_ENTER);
+	row->probes->nprobes++;
+}
+
+/* The row leaves memory; where it goes may have changed since (another rung). */
+void
+relay_trust_probe_ends(OutboxRow *row)
+{
+	if (row->probes)
+		row->probes->nprobes--;
 }
 
 /* The destination's exchange has taken a message, or returned it: it is there. */
@@ -90,13 +128,19 @@ relay_trust(Relay *relay, const OutboxRow *row)
 	Trust *trust;
 
 	if (to_queue(row))
+	{
+		trust = hash_get_num_entries(relay->trust) > 0 ? find_trust(relay, row, HASH_FIND) : NULL;
+		if (trust)
+			trust->silences = 0;
 		return;
+	}
 	if (hash_get_num_entries(relay->trust) >= TRUST_ENTRIES_MAX)
 		forget_old(relay, false);
 	trust = find_trust(relay, row, HASH_ENTER);
 	if (!trust->proven)
 		lanes_resume_probes(relay->lanes, RELAY_PROBE_ROWS); /* some of them may have waited for this */
 	trust->proven = true;
+	trust->silences = 0;
 }
 
 /* This message has closed the channel it had for itself. */
@@ -107,6 +151,22 @@ relay_distrust(Relay *relay, const OutboxRow *row)
 
 	trust->proven = false;
 	trust->distrusted_until = relay->now + DISTRUST_MS * 1000;
+}
+
+/*
+ * No confirm within acemq.confirm_timeout.  Where others came through on this
+ * connection it is a matter of this row's queue, and so of its lane.
+ */
+void
+relay_trust_silent(Relay *relay, const OutboxRow *row)
+{
+	Trust *trust = find_trust(relay, row, HASH_ENTER);
+
+	if (trust->proven || trust->silent_until > relay->now)
+		return;
+	trust->silences = Min(trust->silences + 1, 30);
+	trust->silent_until =
+	    relay->now + backoff_delay_ms(trust->silences, acemq_retry_delay, acemq_retry_delay_max) * 1000;
 }
 
 /* A new connection, or a main channel that died: everything has to be shown again. */
@@ -127,7 +187,7 @@ forget_old(Relay *relay, bool all_proven)
 	{
 		if (all_proven)
 			trust->proven = false;
-		if (!trust->proven && trust->distrusted_until <= relay->now)
+		if (!trust->proven && trust->nprobes == 0 && trust->silences == 0 && trust->distrusted_until <= relay->now)
 			hash_search(relay->trust, trust->hash, HASH_REMOVE, NULL);
 	}
 }

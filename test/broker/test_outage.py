@@ -184,3 +184,33 @@ def test_one_queue_that_never_confirms(db, broker, queue):
     with db.vhost.collect(stuck) as collector:
         await_until(lambda: slow <= set(collector.ids), 120, "the stuck lane is through")
     assert set(collector.ids) == slow
+
+
+def test_many_keys_to_a_queue_that_never_confirms(db, broker, queue):
+    """
+    Each of 200 ordering keys is a lane of its own: together they keep no more
+    from the others than one would, and cost no more connections.
+    """
+    db.sql(f"ALTER DATABASE \"{db.name}\" SET acemq.confirm_timeout = '3s'")
+    db.sql(f"ALTER DATABASE \"{db.name}\" SET acemq.retry_delay = '15s'")
+    stuck = db.vhost.declare("stuck", exchange="stuck", binding="#")
+    with broker.suspended_queue(db.vhost, stuck):
+        db.sql("SELECT acemq.relay_pause()")
+        slow = {row[0] for row in db.sql(
+            "SELECT acemq.outbox_add('stuck', 'k', n::text, ordering_key => n::text) FROM generate_series(1, 200) n")}
+        fast = {row[0] for row in db.sql(
+            "SELECT acemq.outbox_add('orders', 'k', n::text) FROM generate_series(1, 500) n")}
+        # A connection that knows neither exchange.
+        db.sql("SELECT acemq.worker_restart()")
+        db.sql("SELECT acemq.relay_resume()")
+        with db.vhost.collect(queue) as collector:
+            await_until(lambda: fast <= set(collector.ids), 30, "the other lane is through")
+            await_until(lambda: "confirm_timeout" in (db.status()["last_error"] or ""), 20, "the first key is given up")
+            connections, until = db.status()["reconnects"], time.monotonic() + 10
+            while time.monotonic() < until:
+                late = {row[0] for row in db.sql("SELECT acemq.outbox_add('orders', 'k', '1')")}
+                await_until(lambda: late <= set(collector.ids), 10, "so is a later one")
+            assert db.status()["reconnects"] <= connections + 1
+        assert db.value("SELECT max(attempts) FROM acemq.outbox") == 0
+    with db.vhost.collect(stuck) as collector:
+        await_until(lambda: slow <= set(collector.ids), 120, "the stuck lanes are through")
