@@ -40,7 +40,7 @@ struct Trust
 	bool proven;
 	TimestampTz distrusted_until; /* 0: never was */
 	int nprobes;                  /* rows in memory that want a probe channel to it */
-	int silences;                 /* connections in a row on which it has confirmed nothing until acemq.confirm_timeout */
+	int silences;                 /* acemq.confirm_timeout ran out, times in a row, and nothing came through */
 	TimestampTz silent_until;     /* not tried before */
 };
 
