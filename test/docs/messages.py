@@ -17,15 +17,18 @@ NAMES = {"ACEMQ_SCHEMA": "acemq", "ACEMQ_EXTENSION": "acemq", "LADDER_DUE_QUEUE"
 # Written for tests only.
 NOT_MET = {"kill_points.c"}
 
+# A character that is in no message.
+VARIES = "\N{HORIZONTAL ELLIPSIS}"
+
 LITERAL = r'"(?:[^"\\]|\\.)*"'
 TEXT = re.compile(rf"\s*((?:(?:{LITERAL}|[A-Z_]{{8,}})\s*)+)")
 CONVERSION = re.compile(r"%[-#0-9.*]*(?:ll|l|z)?[a-zA-Z]")
 
 
 def plain(text):
-    """A message with `...` for what varies, without the prefix that all lines of the log have."""
-    text = CONVERSION.sub("...", text)
-    return re.sub(r"^acemq: (\.\.\.|scheduler: )?", "", text)
+    """A message with VARIES for what varies, without the prefix that all lines of the log have."""
+    text = CONVERSION.sub(VARIES, text)
+    return re.sub(rf"^acemq: ({VARIES}|scheduler: )?", "", text)
 
 
 def pieces(source):
@@ -35,7 +38,7 @@ def pieces(source):
         if literal:
             text += re.sub(r"\\(.)", r"\1", literal[1:-1])
         else:
-            text += NAMES.get(name, "...")
+            text += NAMES.get(name, VARIES)
     return text
 
 
@@ -56,7 +59,7 @@ def messages():
     for path in sorted([*TOP.glob("src/**/*.c"), *TOP.glob("bgworker/*.c")]):
         if path.name not in NOT_MET:
             for message in of_file(path):
-                if message.strip(". "):
+                if re.search(r"\w{2}", message):
                     found.setdefault(message, path.name)
     return sorted(found.items())
 
