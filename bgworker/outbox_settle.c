@@ -27,6 +27,7 @@ static bool be_careful = false;
 static int lock_rows(const int64 *ids, int count, int64 *locked);
 static void mark_absent_done(const int64 *ids, int count, bool *done);
 static void remove_rows(const int64 *ids, int count);
+static void require_removed(const int64 *ids, int count);
 
 void
 store_settle(const int64 *ids, int count, bool *done)
@@ -59,11 +60,28 @@ remove_rows(const int64 *ids, int count)
 	    1,
 	    {INT8ARRAYOID}};
 	Datum values[] = {db_int8_array(ids, count)};
+	uint64 removed;
 
 	if (acemq_outbox_retention > 0)
-		db_execute(&mark_rows, values, NULL, 0, SPI_OK_UPDATE);
+		removed = db_execute(&mark_rows, values, NULL, 0, SPI_OK_UPDATE);
 	else
-		db_execute(&delete_rows, values, NULL, 0, SPI_OK_DELETE);
+		removed = db_execute(&delete_rows, values, NULL, 0, SPI_OK_DELETE);
+	if (removed < (uint64) count)
+		require_removed(ids, count);
+}
+
+/* Fewer than there were: somebody else has removed the others, or a trigger has kept them, and they would be sent again. */
+static void
+require_removed(const int64 *ids, int count)
+{
+	bool *done = palloc(sizeof(bool) * count);
+
+	mark_absent_done(ids, count, done);
+	for (int i = 0; i < count; i++)
+		if (!done[i])
+			ereport(ERROR, (errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+			                errmsg("a trigger has kept the published row with id " INT64_FORMAT, ids[i])));
+	pfree(done);
 }
 
 static int

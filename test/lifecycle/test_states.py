@@ -223,7 +223,7 @@ def test_frozen_in_the_first_request_of_the_scheduler(db, broker, queue, long_ru
 
 def test_frozen_at_every_step_of_connecting(db, broker, queue, long_run):
     """Before the broker's first byte, in the login, at the first channel, at the first message: the server stops."""
-    steps = {"greeting": b"AMQP\0", "login": b"PLAIN", "tune": b"\0\0\x0a\0\x28", "confirm": b"\0\x55\0\x0a",
+    steps = {"greeting": b"AMQP\0", "login": b"PLAIN", "open": b"\0\x0a\0\x28", "confirm": b"\0\x55\0\x0a",
              "message": b"\0\x3c\0\x28"}
     for name, request in steps.items():
         if not long_run and name not in ("login", "message"):
