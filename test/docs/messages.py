@@ -21,7 +21,7 @@ NOT_MET = {"kill_points.c"}
 VARIES = "\N{HORIZONTAL ELLIPSIS}"
 
 LITERAL = r'"(?:[^"\\]|\\.)*"'
-TEXT = re.compile(rf"\s*((?:(?:{LITERAL}|[A-Z_]{{8,}})\s*)+)")
+TEXT = re.compile(rf"\s*((?:(?:{LITERAL}|[A-Z][A-Z0-9_]{{7,}})\s*)+)")
 CONVERSION = re.compile(r"%[-#0-9.*]*(?:ll|l|z)?[a-zA-Z]")
 
 
@@ -34,7 +34,7 @@ def plain(text):
 def pieces(source):
     """A text of C as it is after the preprocessor: literals side by side are one."""
     text = ""
-    for literal, name in re.findall(rf"({LITERAL})|([A-Z_]{{8,}})", source):
+    for literal, name in re.findall(rf"({LITERAL})|([A-Z][A-Z0-9_]{{7,}})", source):
         if literal:
             text += re.sub(r"\\(.)", r"\1", literal[1:-1])
         else:
