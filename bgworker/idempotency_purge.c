@@ -3,7 +3,7 @@
  * idempotency_purge.c
  *		Remove expired rows of acemq.idempotency, a batch at a time.
  *
- * May depend on: db.h, src/compat.h, src/store_table.h.
+ * May depend on: db.h, src/compat.h, src/shmem.h, src/store_table.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,6 +30,7 @@
 
 #include "compat.h"
 #include "db.h"
+#include "shmem.h"
 #include "store_table.h"
 
 typedef struct PurgeTurn
@@ -38,6 +39,7 @@ typedef struct PurgeTurn
 	TimestampTz *from;
 	TimestampTz now;
 	PurgeResult result;
+	int64 purged;
 } PurgeTurn;
 
 /*
@@ -118,6 +120,7 @@ delete_batch(PurgeTurn *turn)
 	last = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull);
 	if (!isnull)
 		*turn->from = DatumGetTimestampTz(last);
+	turn->purged = count;
 	turn->result = count == turn->limit ? PURGE_FULL_BATCH : count > 0 ? PURGE_LAST_BATCH : PURGE_NOTHING;
 }
 
@@ -135,6 +138,7 @@ report_failure(PurgeTurn *turn, ErrorData *error)
 	if (is_about_the_moment(error))
 		ReThrowError(error);
 	turn->result = PURGE_FAILED;
+	turn->purged = 0;
 	ereport(WARNING, (errcode(error->sqlerrcode),
 	                  errmsg("acemq: expired rows of the idempotency store are not removed: %s", error->message),
 	                  errhint("Look at what has been put on table acemq.idempotency; acemq.idempotency_purge() shows "
@@ -197,9 +201,11 @@ purge(void *arg)
 PurgeResult
 idempotency_purge_batch(int limit, TimestampTz *from)
 {
-	PurgeTurn turn = {limit, from, GetCurrentTimestamp(), PURGE_NOTHING};
+	PurgeTurn turn = {limit, from, GetCurrentTimestamp(), PURGE_NOTHING, 0};
+	AcemqSlot *slot = acemq_my_slot();
 
 	/* A turn that was skipped comes again like one that found nothing. */
-	(void) db_run(purge, &turn, "acemq: removing expired rows of the idempotency store");
+	if (db_run(purge, &turn, "acemq: removing expired rows of the idempotency store") == DB_DONE && slot != NULL)
+		pg_atomic_fetch_add_u64(&slot->claims_purged, turn.purged);
 	return turn.result;
 }

@@ -469,5 +469,6 @@ summarize(Relay *relay)
 			longest = lane;
 	}
 	pg_atomic_write_u64(&relay->slot->oldest, (uint64) oldest);
+	pg_atomic_write_u64(&relay->slot->held_since, longest ? (uint64) longest->left_since : 0);
 	acemq_slot_set_held_by(relay->slot, longest ? held_text(longest) : "");
 }

@@ -134,6 +134,7 @@ confirmed(Relay *relay, OutboxRow *row)
 	pg_atomic_fetch_add_u64(&relay->slot->published, 1);
 	relay_count_scheduled(relay, row);
 	acemq_slot_note_lag(relay->slot, Max(relay->now - from, 0), relay->now);
+	acemq_slot_note_published(relay->slot, row->exchange, row->routing_key, relay->now - from);
 	lane_forget_if_unused(relay->lanes, lane);
 }
 
@@ -160,6 +161,7 @@ relay_fail_row(Relay *relay, OutboxRow *row, const char *failure)
 	Lane *lane = row->lane;
 
 	pg_atomic_fetch_add_u64(&relay->slot->failed, 1);
+	acemq_slot_note_failed(relay->slot, row->exchange, row->routing_key);
 	row->attempts = Min(row->attempts, PG_INT32_MAX - 1) + 1;
 	row->failure = MemoryContextStrdup(relay->context, failure);
 	row->state = ROW_FAILED;

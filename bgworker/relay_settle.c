@@ -49,6 +49,7 @@ typedef struct DatabaseTurn
 	bool *failures_written; /* in list order */
 	XLogRecPtr horizon;
 	bool start_over; /* the table is not the one we know */
+	int purged;      /* published rows removed, counted when that is committed */
 } DatabaseTurn;
 
 static void do_database_turn(void *arg);
@@ -148,6 +149,7 @@ relay_database_turn(Relay *relay)
 	else if (result == DB_DONE)
 	{
 		relay->db_failures = 0;
+		pg_atomic_fetch_add_u64(&relay->slot->outbox_purged, turn.purged);
 		release_settled(&turn);
 		release_failed(&turn);
 	}
@@ -404,7 +406,10 @@ upkeep(DatabaseTurn *turn)
 	relay->upkeep_more = false;
 	if (acemq_outbox_retention > 0 || relay->purge_all)
 	{
-		relay->upkeep_more = store_purge_published(PURGE_BATCH) == PURGE_BATCH;
+		int purged = store_purge_published(PURGE_BATCH);
+
+		turn->purged += purged;
+		relay->upkeep_more = purged == PURGE_BATCH;
 		/* Without retention there is nothing new to purge, once what an earlier setting has kept is gone. */
 		relay->purge_all = relay->upkeep_more;
 	}

@@ -74,6 +74,40 @@ COMMENT ON COLUMN acemq.status.scheduler IS 'consumer of the ladder''s control q
 COMMENT ON COLUMN acemq.status.scheduler_since IS 'when that began';
 COMMENT ON COLUMN acemq.status.scheduler_problem IS 'why it does not consume, what of the ladder is not as it should be, or where a message goes that its target does not take; stays for about a minute after an interruption';
 
+-- acemq.metrics: the same and more, as numbers for a monitoring system: one row per name
+-- and labels.  Counters (their names end in total, count or sum) begin at zero with the
+-- server.  Seconds are seconds.  Costs the same with no row waiting or ten million.
+--
+--   acemq.outbox.total       exchange, routing.key, outcome: messages confirmed by the broker (published),
+--                            and failed attempts (failed).  As in the AceMQ libraries
+--   acemq.outbox.lag.count   exchange, routing.key, outcome = published: how many, and the sum of their seconds
+--   acemq.outbox.lag.sum     from the add (or the due time) to the confirm.  As in the AceMQ libraries
+--   acemq.outbox.lag.p50     the same seconds, of all messages of the last minutes; p95 and p99 too; no row if there was none
+--   acemq.outbox.*           added, returned, nacked, resent, overtaken and purged .total; pending, pending.approximate
+--                            (1: not counted yet), retired, in.flight, oldest.age, held.age (of the oldest
+--                            message in the lane that is held longest; 0: none is held)
+--   acemq.relay.in.state     state (as in acemq.status): 1 for the state it is in, 0 for the others
+--   acemq.scheduler.in.state the same of the consumer of the ladder
+--   acemq.relay.*            connected, reconnects.total, blocked.seconds.total, skipped.turns.total
+--   acemq.schedule.*         the ladder: scheduled, delivered, hops and malformed .total; ladder.problems
+--   acemq.idempotency.purged.total   expired claims that the worker removed
+--
+-- The first 256 pairs of exchange and routing key have rows of their own; what comes after
+-- them is counted under (other).  While no worker has a place in shared memory for this database
+-- (or without a preloaded library) only the states are there.
+CREATE FUNCTION acemq._metrics()
+RETURNS TABLE (name text, labels jsonb, value double precision)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 50
+    AS 'MODULE_PATHNAME', 'acemq_metrics';
+COMMENT ON FUNCTION acemq._metrics() IS 'internal: the rows of acemq.metrics';
+
+CREATE VIEW acemq.metrics AS SELECT m.* FROM acemq._metrics() m;
+
+COMMENT ON VIEW acemq.metrics IS 'the numbers of this database''s relay for a monitoring system, read from shared memory';
+COMMENT ON COLUMN acemq.metrics.name IS 'what is counted or measured; for Prometheus each dot becomes an underscore';
+COMMENT ON COLUMN acemq.metrics.labels IS 'which of several, as an object of texts; an empty exchange is the default exchange';
+COMMENT ON COLUMN acemq.metrics.value IS 'counters begin at zero with the server; durations and ages are seconds';
+
 -- acemq.doctor: is all well here, in words.
 --
 -- Reads shared memory, settings, catalogs and, if the owner may, the configuration file for lines

@@ -54,8 +54,9 @@ static const Duty duties[] = {
     {"operator",
      {"relay_pause", "relay_resume", "worker_restart", "outbox_cancel", "outbox_sweep", "outbox_release",
       "outbox_release_all", "outbox_discard", "outbox_purge", "outbox_claim", "outbox_mark_published",
-      "outbox_mark_failed", "idempotency_purge", "schema_import", "claim_check_purge", "doctor", "version", "_status"},
-     {"outbox_pending", "outbox_retired", "status"},
+      "outbox_mark_failed", "idempotency_purge", "schema_import", "claim_check_purge", "doctor", "version", "_status",
+      "_metrics"},
+     {"outbox_pending", "outbox_retired", "status", "metrics"},
      {NULL}},
     {"tables", {NULL}, {NULL}, {"idempotency", "schema_registry", "schema_registry_seq"}}};
 

@@ -32,6 +32,7 @@ static void first_init(AcemqShared *shared);
 static int slot_count(void);
 static Size memory_size(void);
 static void set_text(AcemqSlot *slot, char *field, Size size, const char *text);
+static void note_blocked(AcemqSlot *slot, bool begins, TimestampTz now);
 
 void
 acemq_shmem_init(void)
@@ -110,29 +111,14 @@ first_init(AcemqShared *shared)
 void
 acemq_slot_reset(AcemqSlot *slot)
 {
-	pg_atomic_uint64 *counters[] = {&slot->scan_cursor,
-	                                &slot->state_since,
-	                                &slot->pending,
-	                                &slot->retired,
-	                                &slot->oldest,
-	                                &slot->in_flight,
-	                                &slot->added,
-	                                &slot->published,
-	                                &slot->failed,
-	                                &slot->returned,
-	                                &slot->nacked,
-	                                &slot->reconnects,
-	                                &slot->overtaken,
-	                                &slot->resent,
-	                                &slot->login_refused,
-	                                &slot->skipped_turns,
-	                                &slot->lag_since,
-	                                &slot->ladder_scheduled,
-	                                &slot->ladder_delivered,
-	                                &slot->ladder_hops,
-	                                &slot->ladder_malformed,
-	                                &slot->scheduler_since,
-	                                &slot->ladder_seen_at};
+	pg_atomic_uint64 *counters[] = {
+	    &slot->scan_cursor,      &slot->state_since,      &slot->pending,       &slot->retired,
+	    &slot->oldest,           &slot->in_flight,        &slot->added,         &slot->published,
+	    &slot->failed,           &slot->returned,         &slot->nacked,        &slot->reconnects,
+	    &slot->overtaken,        &slot->resent,           &slot->login_refused, &slot->skipped_turns,
+	    &slot->held_since,       &slot->claims_purged,    &slot->outbox_purged, &slot->lag_since,
+	    &slot->ladder_scheduled, &slot->ladder_delivered, &slot->ladder_hops,   &slot->ladder_malformed,
+	    &slot->scheduler_since,  &slot->ladder_seen_at};
 
 	for (int i = 0; i < lengthof(counters); i++)
 		pg_atomic_init_u64(counters[i], 0);
@@ -141,6 +127,7 @@ acemq_slot_reset(AcemqSlot *slot)
 	for (int half = 0; half < 2; half++)
 		for (int i = 0; i < ACEMQ_LAG_BUCKETS; i++)
 			pg_atomic_init_u32(&slot->lag[half][i], 0);
+	acemq_slot_forget_targets(slot);
 	pg_atomic_init_u32(&slot->lag_half, 0);
 	pg_atomic_init_u32(&slot->leave, 0);
 	pg_atomic_init_u32(&slot->prepared, 0);
@@ -165,6 +152,8 @@ acemq_slot_reset(AcemqSlot *slot)
 	slot->broker[0] = slot->last_error[0] = slot->connection_error[0] = slot->held_by[0] = '\0';
 	slot->scheduler_problem[0] = '\0';
 	slot->last_error_at = slot->connection_error_at = 0;
+	slot->blocked_us = 0;
+	slot->blocked_at = 0;
 	LWLockRelease(&slot->text_lock);
 }
 
@@ -269,12 +258,41 @@ acemq_state_name(AcemqState state)
 	return names[state];
 }
 
+static void
+note_blocked(AcemqSlot *slot, bool begins, TimestampTz now)
+{
+	LWLockAcquire(&slot->text_lock, LW_EXCLUSIVE);
+	if (slot->blocked_at != 0)
+		slot->blocked_us += Max(now - slot->blocked_at, 0);
+	slot->blocked_at = begins ? now : 0;
+	LWLockRelease(&slot->text_lock);
+}
+
+int64
+acemq_slot_blocked_us(AcemqSlot *slot)
+{
+	int64 blocked;
+
+	LWLockAcquire(&slot->text_lock, LW_SHARED);
+	blocked = slot->blocked_us;
+	if (slot->blocked_at != 0)
+		blocked += Max(GetCurrentTimestamp() - slot->blocked_at, 0);
+	LWLockRelease(&slot->text_lock);
+	return blocked;
+}
+
 void
 acemq_slot_set_state(AcemqSlot *slot, AcemqState state)
 {
-	if (pg_atomic_read_u32(&slot->state) == state)
+	AcemqState before = (AcemqState) pg_atomic_read_u32(&slot->state);
+	TimestampTz now;
+
+	if (before == state)
 		return;
-	pg_atomic_write_u64(&slot->state_since, GetCurrentTimestamp());
+	now = GetCurrentTimestamp();
+	if (before == ACEMQ_STATE_BLOCKED || state == ACEMQ_STATE_BLOCKED)
+		note_blocked(slot, state == ACEMQ_STATE_BLOCKED, now);
+	pg_atomic_write_u64(&slot->state_since, now);
 	pg_atomic_write_u32(&slot->state, state);
 	ConditionVariableBroadcast(&slot->progress);
 }

@@ -89,6 +89,27 @@ typedef struct AcemqRange
 /* Lag histogram: bucket i holds lags in [2^(i/4), 2^((i+1)/4)) * 10 us; two halves, one filled while the other is kept. */
 #define ACEMQ_LAG_BUCKETS 128
 
+/*
+ * What became of the messages to one exchange and routing key.  The first so
+ * many pairs since the server's start have counters of their own; the rest
+ * share the last entry.
+ */
+#define ACEMQ_TARGETS      256
+#define ACEMQ_TARGET_OTHER ACEMQ_TARGETS
+#define ACEMQ_TARGET_INDEX 1024 /* a power of two, several times ACEMQ_TARGETS */
+
+typedef struct AcemqTarget
+{
+	/* written once, before AcemqSlot.ntargets says that the entry is there; UTF-8, cut to fit */
+	uint64 hash;
+	char exchange[256];
+	char routing_key[256];
+
+	pg_atomic_uint64 published;
+	pg_atomic_uint64 failed;
+	pg_atomic_uint64 lag_us; /* sum over the published ones */
+} AcemqTarget;
+
 typedef struct AcemqSlot
 {
 	/* ---- identity; changed under AcemqShared.lock ---- */
@@ -156,6 +177,9 @@ typedef struct AcemqSlot
 	pg_atomic_uint32 worker_settings; /* ACEMQ_WORKER_... */
 	pg_atomic_uint32 worker_url_hash; /* acemq_url_hash() in the worker */
 	pg_atomic_uint64 skipped_turns;   /* turns skipped because a lock was not to be had at once */
+	pg_atomic_uint64 held_since; /* TimestampTz of the oldest message in the lane that held_by names, 0: none is held */
+	pg_atomic_uint64 claims_purged; /* expired rows of the idempotency store that the worker removed */
+	pg_atomic_uint64 outbox_purged; /* published rows that the worker removed after acemq.outbox_retention */
 
 	/* the ladder; see src/ladder.h */
 	pg_atomic_uint64 ladder_scheduled; /* messages of this database that went onto it, or out at once */
@@ -172,7 +196,12 @@ typedef struct AcemqSlot
 	pg_atomic_uint64 lag_since; /* TimestampTz the current half began */
 	pg_atomic_uint32 lag[2][ACEMQ_LAG_BUCKETS];
 
-	/* ---- texts; guarded by text_lock ---- */
+	/* ---- counters by exchange and routing key: targets.c ---- */
+	pg_atomic_uint32 ntargets;
+	uint16 target_index[ACEMQ_TARGET_INDEX]; /* by hash: entry + 1, 0: free; the worker's alone */
+	AcemqTarget targets[ACEMQ_TARGETS + 1];
+
+	/* ---- texts, and what has to be read together; guarded by text_lock ---- */
 	LWLock text_lock;
 	char broker[256];                  /* scheme://host:port/vhost, product and version; never a user or password */
 	char last_error[ACEMQ_ERROR_TEXT]; /* of a message or a channel */
@@ -182,6 +211,8 @@ typedef struct AcemqSlot
 	char scheduler_problem
 	    [ACEMQ_ERROR_TEXT]; /* why it does not consume, or what of the ladder does not match; "": nothing */
 	char held_by[256];      /* the longest held lane and why, for doctor() */
+	int64 blocked_us;       /* time in ACEMQ_STATE_BLOCKED, the present one not included */
+	TimestampTz blocked_at; /* when the present one began; 0: not blocked */
 } AcemqSlot;
 
 /* A database whose worker has to stay away while somebody drops, renames, moves or copies it. */
@@ -272,5 +303,13 @@ extern const char *acemq_scheduler_state_name(AcemqSchedulerState state);
 extern void acemq_slot_note_lag(AcemqSlot *slot, int64 lag_us, TimestampTz now);
 /* Quantile q (0..1) of both halves in seconds, or -1 when there is none. */
 extern double acemq_slot_lag_quantile(AcemqSlot *slot, double q);
+
+/* Microseconds in ACEMQ_STATE_BLOCKED since the server's start, up to now; never less than before. */
+extern int64 acemq_slot_blocked_us(AcemqSlot *slot);
+
+/* Count an outcome for an exchange and a routing key.  Called by the worker only. */
+extern void acemq_slot_note_published(AcemqSlot *slot, const char *exchange, const char *routing_key, int64 lag_us);
+extern void acemq_slot_note_failed(AcemqSlot *slot, const char *exchange, const char *routing_key);
+extern void acemq_slot_forget_targets(AcemqSlot *slot);
 
 #endif /* ACEMQ_SHMEM_H */

@@ -39,7 +39,7 @@ SELECT set_eq($$SELECT function FROM may WHERE yes AND role = 'acemq_test_stores
                     'partitioned_routing_key', 'version'], 'a user of the stores');
 SELECT is_empty($$SELECT function FROM may WHERE yes AND role = 'acemq_test_library'$$, 'a library calls nothing');
 SELECT set_eq($$SELECT function FROM may WHERE yes AND role = 'acemq_test_operator'$$,
-              ARRAY['_status', 'doctor', 'outbox_cancel', 'outbox_claim', 'outbox_discard', 'outbox_mark_failed', 'outbox_mark_published',
+              ARRAY['_status', '_metrics', 'doctor', 'outbox_cancel', 'outbox_claim', 'outbox_discard', 'outbox_mark_failed', 'outbox_mark_published',
                     'outbox_purge', 'outbox_release', 'outbox_release_all', 'outbox_sweep', 'relay_pause', 'relay_resume', 'version',
                     'worker_restart', 'idempotency_purge', 'schema_import', 'claim_check_purge'], 'an operator');
 SELECT is_empty($$SELECT function FROM may WHERE yes AND role = 'acemq_test_usage'$$, 'a role with USAGE only');
@@ -48,7 +48,7 @@ SELECT set_eq($$SELECT function FROM may GROUP BY function HAVING NOT bool_or(ye
               'every other function belongs to a duty');
 SELECT set_eq($$SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'acemq'::regnamespace
                 AND has_table_privilege('acemq_test_operator', c.oid, 'SELECT') AND c.relkind <> 'S'$$,
-              ARRAY['outbox_pending', 'outbox_retired', 'status'], 'an operator reads the views and no table');
+              ARRAY['outbox_pending', 'outbox_retired', 'status', 'metrics'], 'an operator reads the views and no table');
 SELECT is_empty($$SELECT c.relname FROM pg_class c, unnest(ARRAY['acemq_test_operator', 'acemq_test_producer', 'acemq_test_stores', 'acemq_test_usage']) r
                 WHERE c.relnamespace = 'acemq'::regnamespace AND c.relkind IN ('r', 'v')
                 AND has_table_privilege(r, c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')$$, 'nobody writes');
@@ -102,6 +102,7 @@ RESET ROLE;
 UPDATE acemq.outbox SET retired_at = clock_timestamp() WHERE message_id = 'p1';
 SET LOCAL ROLE acemq_test_operator;
 SELECT lives_ok('SELECT * FROM acemq.status', 'an operator reads the status');
+SELECT lives_ok('SELECT * FROM acemq.metrics', 'and the metrics');
 SELECT lives_ok('SELECT * FROM acemq.doctor()', 'and asks the doctor');
 SELECT is((SELECT message_id FROM acemq.outbox_retired), 'p1', 'and sees what is retired');
 SELECT ok(acemq.outbox_release('p1'), 'and releases it');
