@@ -4,6 +4,7 @@
 # shellcheck shell=bash
 
 # What building, the broker and a client of it take, besides PostgreSQL.
+# shellcheck disable=SC2034
 base_packages=(gcc make libc6-dev librabbitmq-dev libssl-dev rabbitmq-server python3 python3-pika python3-psycopg2)
 
 # copy_tree DIRECTORY: the checkout without what git or a build left in it.

@@ -81,7 +81,7 @@ trap 'exit 143' TERM
 trap 'exit 129' HUP
 
 remove_run_dir() {
-	rm -rf "$run_dir"
+	rm -rf --one-file-system "$run_dir"
 }
 
 make_run_dir() {
