@@ -8,7 +8,7 @@ import pathlib
 import re
 
 TOP = pathlib.Path(__file__).parents[2]
-PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md")), TOP / "bgworker" / "README.md"]
+PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md")), *sorted(TOP.glob("*/README.md"))]
 
 # info: what is behind the opening fence; line: number of the first line of text.
 Block = collections.namedtuple("Block", "info line lines end")

@@ -105,6 +105,21 @@ def test_columns_of_the_views(database, view):
     assert there <= described, there - described
 
 
+def test_every_metric_is_described(database):
+    """Behind a whole name, `.p95` is the name of the same family that ends so."""
+    page = text_of(TOP / "docs/operating.md")
+    described = set()
+    for cell in re.findall(r"^\| (`acemq\.\w+\.[^|]*) \|", page, re.M):
+        prefix = None
+        for name in re.findall(r"`([\w.]+)`", cell):
+            prefix = prefix or re.match(r"acemq\.\w+(\.lag)?", name).group(0)
+            described.add(prefix + name if name.startswith(".") else name)
+    there = {name for (name,) in database.sql("SELECT name FROM acemq.metrics")}
+    assert len(there) > 15 and there <= described, there - described
+    # Some have a row only when there is something to tell.
+    assert set(re.findall(r'"(acemq\.[\w.]+)"', text_of(TOP / "src/metrics.c"))) == described
+
+
 def test_columns_of_the_outbox(database):
     protocol = text_of(TOP / "docs/protocol.md")
     part = protocol[protocol.index("## 2.1 "):protocol.index("## 2.2 ")]
