@@ -5,9 +5,9 @@
 # gcc and installed; nothing is written into the checkout.
 # shellcheck shell=bash
 
-all_tiers=(layers format gcc clang unit fuzz sanitize regress pgtap stores broker faults lifecycle security docs)
+all_tiers=(layers format gcc clang unit fuzz sanitize regress pgtap stores broker faults lifecycle security monitoring docs)
 # These meet the installed library, which must be the one just built.
-server_tiers='regress|pgtap|stores|broker|faults|lifecycle|security|docs'
+server_tiers='regress|pgtap|stores|broker|faults|lifecycle|security|monitoring|docs'
 
 count_of() {
 	case $1 in
@@ -170,6 +170,10 @@ tier_lifecycle() {
 
 tier_security() {
 	pytest_tier security
+}
+
+tier_monitoring() {
+	pytest_tier monitoring
 }
 
 tier_docs() {
