@@ -16,7 +16,7 @@ REGRESS_OPTS = --inputdir=test --load-extension=acemq
 ISOLATION = $(sort $(notdir $(basename $(wildcard test/specs/*.spec))))
 ISOLATION_OPTS = --inputdir=test --load-extension=acemq
 
-EXTRA_CLEAN = $(INSTALL_SQL) $(wildcard src/*.gcno src/*.gcda bgworker/*.gcno bgworker/*.gcda)
+EXTRA_CLEAN = $(INSTALL_SQL) acemq-*.zip $(wildcard src/*.gcno src/*.gcda bgworker/*.gcno bgworker/*.gcda)
 
 PG_CONFIG ?= pg_config
 # Server headers are system headers to us, so that our own warnings can be errors.
@@ -33,6 +33,13 @@ $(INSTALL_SQL): $(SQL_PARTS)
 
 # A header change rebuilds everything: the tree is small and stale objects in a server are not worth the seconds.
 $(OBJS): $(wildcard src/*.h src/amqp/*.h bgworker/*.h)
+
+# The archive that PGXN takes: the last commit, with the install script that is made of sql/ beside its parts.
+DIST = acemq-$(EXTVERSION)
+.PHONY: dist
+dist: $(INSTALL_SQL)
+	@git diff --quiet HEAD || { echo "make dist: commit first, the archive holds what is committed" >&2; exit 1; }
+	git archive --format=zip -o $(DIST).zip --prefix=$(DIST)/sql/ --add-file=$(INSTALL_SQL) --prefix=$(DIST)/ HEAD
 
 # Layers: see dev/check-layers.
 .PHONY: layers

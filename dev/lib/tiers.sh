@@ -5,9 +5,11 @@
 # gcc and installed; nothing is written into the checkout.
 # shellcheck shell=bash
 
-all_tiers=(layers format gcc clang unit fuzz sanitize regress pgtap stores broker faults lifecycle security monitoring docs)
+all_tiers=(layers format gcc clang unit fuzz sanitize regress pgtap stores broker faults lifecycle security monitoring docs release)
+# What another release of Debian may change, as far as there is time for it.
+platform_tiers=(gcc clang unit regress pgtap stores broker security)
 # These meet the installed library, which must be the one just built.
-server_tiers='regress|pgtap|stores|broker|faults|lifecycle|security|monitoring|docs'
+server_tiers='regress|pgtap|stores|broker|faults|lifecycle|security|monitoring|docs|release'
 
 count_of() {
 	case $1 in
@@ -52,9 +54,11 @@ versions_agree() {
 		control = re.search(r"default_version *= *'(.*)'", open(f"{top}/acemq.control").read()).group(1)
 		meta = json.load(open(f"{top}/META.json"))
 		changes = re.search(r"^## (\S+)", open(f"{top}/CHANGELOG.md").read(), re.M).group(1)
-		found = {control, meta["version"], meta["provides"]["acemq"]["version"], changes}
+		debian = re.match(r"acemq \((.*)-\d+\)", open(f"{top}/debian/changelog").read()).group(1)
+		library = re.search(r'#define ACEMQ_VERSION\s+"(.*)"', open(f"{top}/src/acemq.h").read()).group(1)
+		found = {control, library, meta["version"], meta["provides"]["acemq"]["version"], changes, debian}
 		if len(found) != 1:
-		    sys.exit(f"acemq.control, META.json and CHANGELOG.md name different versions: {sorted(found)}")
+		    sys.exit(f"acemq.control, src/acemq.h, META.json, CHANGELOG.md and debian/changelog name different versions: {sorted(found)}")
 	EOF
 }
 
@@ -67,7 +71,7 @@ python_compiles() {
 }
 
 shell_is_clean() {
-	shellcheck -x -a -P "$top" "$top"/dev/{demo,test,format,check-layers} "$top/.ci/run"
+	shellcheck -x -a -P "$top" "$top"/dev/{demo,test,format,check-layers,build-deb,lib/build-deb-inside} "$top/.ci/run"
 }
 
 tier_format() {
@@ -178,6 +182,10 @@ tier_monitoring() {
 
 tier_docs() {
 	pytest_tier docs
+}
+
+tier_release() {
+	pytest_tier release
 }
 
 not_installed=no
