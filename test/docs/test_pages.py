@@ -1,6 +1,9 @@
 """The pages say what there is: the README's reference, links, messages, names in the code."""
 
+import os
+import pathlib
 import re
+import subprocess
 
 import pytest
 
@@ -132,6 +135,27 @@ def test_every_sqlstate_of_ours_is_described():
     used = set(re.findall(r"MAKE_SQLSTATE\('A', 'Q', '0', '0', '(\d)'\)", text_of(TOP / "src/acemq.h")))
     assert used
     assert {f"AQ00{digit}" for digit in used} <= set(re.findall(r"AQ\d{3}", section("SQLSTATEs")))
+
+
+def server_headers():
+    pg_config = os.environ.get("PG_CONFIG", "pg_config")
+    return subprocess.run([pg_config, "--includedir-server"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def sqlstates():
+    """What the names of SQLSTATEs stand for, as the server's headers say."""
+    header = pathlib.Path(server_headers()) / "utils" / "errcodes.h"
+    found = re.findall(r"#define (ERRCODE_\w+)\s+MAKE_SQLSTATE\((.*?)\)", header.read_text(encoding="ascii"))
+    return {name: "".join(re.findall(r"'(.)'", code)) for name, code in found}
+
+
+def test_every_sqlstate_that_is_used_is_described():
+    names = sqlstates()
+    assert len(names) > 100
+    described = set(re.findall(r"`(\w{5})`", section("SQLSTATEs")))
+    for path in TOP.glob("src/**/*.c"):
+        for name in re.findall(r"errcode\((ERRCODE_\w+)\)", text_of(path)):
+            assert names.get(name, "AQ001") in described, f"{path.name}: {name} is {names[name]}"
 
 
 # ---- messages ----
