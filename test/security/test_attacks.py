@@ -51,7 +51,7 @@ CALLS = [
     "SELECT acemq.claim_check_decode(acemq.claim_check_encode('\\x01', 0)), acemq.claim_check_key(acemq.claim_check_encode('\\x02', 0))",
     "SELECT acemq.claim_check_get(acemq.claim_check_put('\\x03')), acemq.claim_check_delete(acemq.claim_check_put('\\x03'))",
     "SELECT acemq.claim_check_purge('1 h'), acemq.partition('k', 3), acemq.partitioned_routing_key('b', 'k', 3), acemq.version()",
-    "SELECT * FROM acemq.status", "SELECT * FROM acemq.outbox_pending", "SELECT * FROM acemq.outbox_retired",
+    "SELECT * FROM acemq.status", "SELECT * FROM acemq.metrics", "SELECT * FROM acemq.outbox_pending", "SELECT * FROM acemq.outbox_retired",
     "SELECT * FROM acemq.doctor()", "SELECT acemq.grant_access('attacker', 'tables'), acemq.revoke_access('attacker', 'tables')",
 ]
 

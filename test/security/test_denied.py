@@ -73,7 +73,7 @@ def test_every_function(shop, role):
 @pytest.mark.parametrize("role", ROLES)
 def test_every_relation(shop, role):
     """Read, written, emptied, locked, commented, given an index, a trigger, a rule: only what the duty says."""
-    readable = {"operator": {"outbox_pending", "outbox_retired", "status"},
+    readable = {"operator": {"outbox_pending", "outbox_retired", "status", "metrics"},
                 "tables": {"idempotency", "schema_registry", "schema_registry_seq"}}.get(role, set())
     for name, kind in shop.sql("SELECT relname::text, relkind::text FROM pg_class WHERE relnamespace = 'acemq'::regnamespace"
                                " AND relkind IN ('r', 'v', 'S')"):
