@@ -169,6 +169,15 @@ def settings(relay_settings, virtual_host):
     return relay_settings(virtual_host)
 
 
+def check_sent(database):
+    """No message that a reader is told to add is refused by the broker."""
+    if database.value("SELECT to_regclass('acemq.outbox')") is None:
+        return  # The page ends with DROP EXTENSION.
+    await_until(lambda: database.value("SELECT count(*) FROM acemq.outbox_pending WHERE not_before IS NULL") == 0, 20,
+                lambda: f"all is sent: {database.sql('SELECT * FROM acemq.outbox_pending')}; {database.status()}")
+    assert database.value("SELECT count(*) FROM acemq.outbox WHERE attempts > 0") == 0
+
+
 @pytest.mark.parametrize("page", pages_with(is_run), ids=name_of)
 def test_page(cluster, virtual_host, settings, page):
     makes_it = any(creates_extension(block) for block in blocks(page))
@@ -183,10 +192,7 @@ def test_page(cluster, virtual_host, settings, page):
             if name_of(page) == "README.md":
                 (message,) = virtual_host.drain("inbox", 1)
                 assert message.body == b'{"hello": "queue"}'
-                # Nothing that a reader is told to send is refused.
-                await_until(lambda: database.value("SELECT count(*) FROM acemq.outbox_pending WHERE not_before IS NULL") == 0,
-                            20, lambda: database.sql("SELECT * FROM acemq.outbox_pending"))
-                assert database.value("SELECT count(*) FROM acemq.outbox_pending WHERE attempts > 0") == 0
+            check_sent(database)
 
 
 @pytest.mark.parametrize("page", pages_with(lambda block: block.info == "python"), ids=name_of)
