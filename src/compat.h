@@ -33,6 +33,11 @@
 #define compat_identity_sequence(rel, attnum) getIdentitySequence(RelationGetRelid(rel), attnum, true)
 #endif
 
+/* Up to 17 it is called pg_attribute_noreturn() and may stand behind a declaration too. */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn pg_attribute_noreturn()
+#endif
+
 /* 18 lets a module tell its name and version. */
 #if PG_VERSION_NUM >= 180000
 #define compat_module_magic PG_MODULE_MAGIC_EXT(.name = "acemq", .version = ACEMQ_VERSION)

@@ -3,12 +3,13 @@
  *		The tables of the stores, checked: what we read by position, and whose
  *		triggers we run, must be what CREATE EXTENSION made.
  *
- * May depend on: as_owner.h.
+ * May depend on: as_owner.h, compat.h.
  */
 #ifndef ACEMQ_STORE_TABLE_H
 #define ACEMQ_STORE_TABLE_H
 
 #include "acemq.h"
+#include "compat.h"
 
 #include "storage/lockdefs.h"
 #include "utils/rel.h"
@@ -40,6 +41,6 @@ extern Relation store_table_open(const StoreTable *table, LOCKMODE lockmode);
 extern void store_table_check(const StoreTable *table);
 
 /* The error of a table that is not ours. */
-extern void store_table_refuse(const StoreTable *table) pg_attribute_noreturn();
+pg_noreturn extern void store_table_refuse(const StoreTable *table);
 
 #endif /* ACEMQ_STORE_TABLE_H */
