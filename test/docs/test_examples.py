@@ -147,13 +147,12 @@ def virtual_host(broker):
     return vhost
 
 
-def run_page(page, database, vhost):
+def run_page(page, database, vhost, settings):
     """Its blocks through psql; what they print."""
     cluster = database.cluster
-    password_file = cluster.secret_file("broker-password", vhost.broker.password + "\n")
     stand_ins = {"amqp://guest:guest@localhost": vhost.url(password=vhost.broker.password),
                  "amqp://shop@broker.example/shop": vhost.url(),
-                 "/etc/postgresql/acemq.password": password_file}
+                 "/etc/postgresql/acemq.password": settings["acemq.password_file"]}
     found = [block for block in blocks(page) if is_run(block)]
     files = []
     for chosen in ([b for b in found if creates_extension(b)], [b for b in found if not creates_extension(b)]):
@@ -186,7 +185,7 @@ def test_page(cluster, virtual_host, settings, page):
                               () if makes_it else ("acemq",)) as database:
             if name_of(page) in BEFORE:
                 database.sql(BEFORE[name_of(page)])
-            check_output(page, run_page(page, database, virtual_host))
+            check_output(page, run_page(page, database, virtual_host, settings))
             if name_of(page) == "docs/migrating.md":
                 check_moved(virtual_host)
             if name_of(page) == "README.md":
