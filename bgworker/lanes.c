@@ -191,9 +191,10 @@ lane_update_left_list(LaneTable *table, Lane *lane)
 }
 
 void
-lane_wait_for_probe(LaneTable *table, Lane *lane)
+lane_wait_for_probe(LaneTable *table, Lane *lane, uint64 of)
 {
 	lane->probe_backlog = true;
+	lane->probe_of = of;
 	lane_update_left_list(table, lane);
 }
 
@@ -204,6 +205,24 @@ lanes_resume_probes(LaneTable *table, int count)
 	{
 		Lane *lane = dlist_head_element(Lane, left, &table->probe_backlog);
 
+		lane->probe_backlog = false;
+		lane_update_left_list(table, lane);
+	}
+}
+
+void
+lanes_resume_probes_of(LaneTable *table, uint64 of, int count)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &table->probe_backlog)
+	{
+		Lane *lane = dlist_container(Lane, left, iter.cur);
+
+		if (lane->probe_of != of)
+			continue;
+		if (count-- <= 0)
+			return;
 		lane->probe_backlog = false;
 		lane_update_left_list(table, lane);
 	}

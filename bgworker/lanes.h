@@ -75,6 +75,7 @@ struct Lane
 	bool in_probe_backlog; /* which of the two lists it is on */
 	/* Its next row wants a probe channel and many others do too: it is on LaneTable.probe_backlog instead of `left`. */
 	bool probe_backlog;
+	uint64 probe_of;           /* where that row goes: relay_trust.c */
 	bool big_waits;            /* the next row left is a big one, and another one was in memory */
 	dlist_node left;           /* in LaneTable.left while it is neither held nor complete */
 	TimestampTz last_progress; /* of an outcome, or when the first row came in */
@@ -111,10 +112,11 @@ extern void lane_leave_from(LaneTable *table, Lane *lane, int64 id, TimestampTz 
 /* They have all been read up to (excluding) this id; 0: nothing is left. */
 extern void lane_left_read(LaneTable *table, Lane *lane, int64 next);
 
-/* Not to be read until lanes_resume_probes() says so. */
-extern void lane_wait_for_probe(LaneTable *table, Lane *lane);
-/* Let so many of the lanes that wait for a probe channel be read again. */
+/* Not to be read until one of the next two says so; `of` is a destination. */
+extern void lane_wait_for_probe(LaneTable *table, Lane *lane, uint64 of);
+/* Let so many of the lanes that wait for a probe channel be read again; or of those whose next row goes there. */
 extern void lanes_resume_probes(LaneTable *table, int count);
+extern void lanes_resume_probes_of(LaneTable *table, uint64 of, int count);
 
 extern void lane_hold(LaneTable *table, Lane *lane, const OutboxRow *row, TimestampTz until);
 /* The row that holds it is not to be waited for as long as it was. */

@@ -116,7 +116,7 @@ deal_with(FetchState *state, const OutboxRow *row)
 	if (!probes_allow(relay, lane, row))
 	{
 		leave_row(state, lane, row);
-		lane_wait_for_probe(relay->lanes, lane);
+		lane_wait_for_probe(relay->lanes, lane, relay_destination(row));
 		return state->source != SOURCE_LANE;
 	}
 	if (relay_row_is_big(row) && relay->nbig > 0)

@@ -263,7 +263,9 @@ extern void relay_distrust(Relay *relay, const OutboxRow *row);
 extern void relay_trust_silent(Relay *relay, const OutboxRow *row);
 extern bool relay_trust_allows_probe(Relay *relay, const OutboxRow *row);
 extern void relay_trust_probe_begins(Relay *relay, OutboxRow *row);
-extern void relay_trust_probe_ends(OutboxRow *row);
+extern void relay_trust_probe_ends(Relay *relay, OutboxRow *row);
+/* A hash of where it goes on the wire. */
+extern uint64 relay_destination(const OutboxRow *row);
 extern void relay_forget_trust(Relay *relay);
 
 /* relay_outcome.c */

@@ -162,7 +162,7 @@ let_go(Relay *relay, OutboxRow *row)
 		relay->nalone--;
 	if (row->of_slow_lane)
 		relay->nslow--;
-	relay_trust_probe_ends(row);
+	relay_trust_probe_ends(relay, row);
 	if (row->wants_probe && --relay->nwant_probe <= RELAY_PROBE_ROWS / 2)
 		lanes_resume_probes(relay->lanes, 1);
 	relay->memory_full = false;

@@ -125,6 +125,7 @@ confirmed(Relay *relay, OutboxRow *row)
 	lane->slow = false;
 	lane->slow_count = 0;
 	relay_trust(relay, row);
+	relay_trust_probe_ends(relay, row);
 	row->lane = NULL;
 	row->state = ROW_CONFIRMED;
 	if (relay->nconfirmed++ == 0)
@@ -171,6 +172,7 @@ relay_fail_row(Relay *relay, OutboxRow *row, const char *failure)
 	lane->nfailed++;
 	acemq_slot_set_error(relay->slot, failure);
 
+	relay_trust_probe_ends(relay, row);
 	lane->suspect = true;
 	lane_hold(relay->lanes, lane, row, PG_INT64_MAX);
 	relay_give_back(relay, lane);

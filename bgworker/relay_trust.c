@@ -65,18 +65,34 @@ to_queue(const OutboxRow *row)
 	return row_wire_exchange(row)[0] == '\0';
 }
 
-static Trust *
-find_trust(Relay *relay, const OutboxRow *row, HASHACTION action)
+static void
+hash_destination(const OutboxRow *row, uint64 *key)
 {
 	bool is_queue = to_queue(row);
 	const char *name = is_queue ? row_wire_routing_key(row) : row_wire_exchange(row);
 	int len = strlen(name);
+
+	key[0] = hash_bytes_extended((const unsigned char *) name, len, is_queue ? 1 : 2);
+	key[1] = hash_bytes_extended((const unsigned char *) name, len, is_queue ? 3 : 4);
+}
+
+uint64
+relay_destination(const OutboxRow *row)
+{
+	uint64 key[2];
+
+	hash_destination(row, key);
+	return key[0];
+}
+
+static Trust *
+find_trust(Relay *relay, const OutboxRow *row, HASHACTION action)
+{
 	uint64 key[2];
 	Trust *trust;
 	bool found;
 
-	key[0] = hash_bytes_extended((const unsigned char *) name, len, is_queue ? 1 : 2);
-	key[1] = hash_bytes_extended((const unsigned char *) name, len, is_queue ? 3 : 4);
+	hash_destination(row, key);
 	trust = hash_search(relay->trust, key, action, &found);
 	if (action == HASH_ENTER && !found)
 		memset((char *) trust + sizeof(trust->hash), 0, sizeof(Trust) - sizeof(trust->hash));
@@ -113,12 +129,15 @@ relay_trust_probe_begins(Relay *relay, OutboxRow *row)
 	row->probes->nprobes++;
 }
 
-/* The row leaves memory; where it goes may have changed since (another rung). */
+/* An outcome, or the row leaves memory; where it goes may have changed since (another rung).  The next one may come. */
 void
-relay_trust_probe_ends(OutboxRow *row)
+relay_trust_probe_ends(Relay *relay, OutboxRow *row)
 {
-	if (row->probes)
-		row->probes->nprobes--;
+	if (row->probes == NULL)
+		return;
+	row->probes->nprobes--;
+	lanes_resume_probes_of(relay->lanes, row->probes->hash[0], 1);
+	row->probes = NULL;
 }
 
 /* The destination's exchange has taken a message, or returned it: it is there. */
@@ -138,7 +157,7 @@ relay_trust(Relay *relay, const OutboxRow *row)
 		forget_old(relay, false);
 	trust = find_trust(relay, row, HASH_ENTER);
 	if (!trust->proven)
-		lanes_resume_probes(relay->lanes, RELAY_PROBE_ROWS); /* some of them may have waited for this */
+		lanes_resume_probes_of(relay->lanes, trust->hash[0], PG_INT32_MAX);
 	trust->proven = true;
 	trust->silences = 0;
 }

@@ -432,3 +432,12 @@ def test_properties_that_close_the_channel(quick):
         await_until(lambda: sent <= set(collector.ids), 30, "the good lane is through")
     await_until(lambda: len(retired(db)) == 40, 60, "all bad records are retired")
     assert set(collector.ids) == sent
+
+
+def test_many_keys_on_a_new_connection(db):
+    """All of 3,000 keys wait for the first message to their exchange, and then no longer."""
+    queue = db.vhost.declare("events", exchange="orders", binding="#")
+    ids = {row[0] for row in db.sql(
+        "SELECT acemq.outbox_add('orders', 'k', '1', ordering_key => n::text) FROM generate_series(1, 3000) n")}
+    with db.vhost.collect(queue) as collector:
+        await_until(lambda: ids <= set(collector.ids), 15, "they are through")
