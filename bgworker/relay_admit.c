@@ -21,6 +21,7 @@
 
 /* The one on the wire and the next. */
 #define PROBE_ROWS_PER_LANE 2
+#define LANE_SHARE_MIN      64
 /* What is read once only: what a lane sends in about this time. */
 #define SCAN_WAIT_US INT64CONST(50000)
 
@@ -191,12 +192,15 @@ relay_lane_lags(Relay *relay, const Lane *lane)
 	return lane->slow || lane->suspect || !relay_lane_moves(relay, lane);
 }
 
+/* Of a lane that is paced, no more than it sends between two reads: a light lane's rows wait for the turn that reads them. */
 int
 relay_lane_share(Relay *relay, const Lane *lane)
 {
 	if (relay_lane_lags(relay, lane))
 		return RELAY_STALLED_ROWS;
-	return lane->kind == LANE_ORDERING_KEY ? RELAY_STRICT_ROWS : Max(acemq_max_in_flight / 2, 1);
+	if (lane->kind == LANE_ORDERING_KEY)
+		return RELAY_STRICT_ROWS;
+	return Min(Max(acemq_max_in_flight / 2, 1), Max(LANE_SHARE_MIN, 2 * relay_lane_window(relay, lane)));
 }
 
 /*
