@@ -299,7 +299,10 @@ scheduler_next_deadline(Scheduler *scheduler)
 	if (broker_is_blocked(link_conn(scheduler->link)) || reason_to_be_off(scheduler) != NULL)
 		return deadline;
 
-	earliest(&deadline, scheduler->declare_at);
+	if (scheduler->asked_at != 0)
+		earliest(&deadline, broker_request_deadline(link_conn(scheduler->link)));
+	else
+		earliest(&deadline, scheduler->declare_at);
 	if (!scheduler->consuming && scheduler->ladder_seen)
 		earliest(&deadline, scheduler->consume_at);
 	if (scheduler_may_requeue(scheduler))

@@ -100,7 +100,8 @@ struct Scheduler
 	struct HTAB *targets; /* see scheduler_targets.c */
 
 	/* ---- the ladder ---- */
-	int next_step; /* of the pass under way; LADDER_STEPS: none is */
+	int next_step;        /* of the pass under way; LADDER_STEPS: none is */
+	TimestampTz asked_at; /* the request of that step; 0: not yet */
 	TimestampTz declare_at;
 	bool declare_again;        /* once more when this pass has ended */
 	bool ladder_seen;          /* a pass has ended since the connection or the consumer was lost */
@@ -148,7 +149,7 @@ extern void scheduler_note_detour(Scheduler *scheduler, const WaitingMessage *wa
 /* ---- scheduler_ladder.c ---- */
 
 extern void scheduler_ladder_reset(Scheduler *scheduler);
-/* A few requests to the broker, if it is time for them; true: there are more to make. */
+/* The next request to the broker, if it is time for one and the last one is answered; true: call again at once. */
 extern bool scheduler_keep_ladder(Scheduler *scheduler);
 /* Rungs that are not to be used now, bit i: ladder_rungs[i]. */
 extern uint32 scheduler_unusable_rungs(Scheduler *scheduler);

@@ -25,7 +25,6 @@
 #include "guc.h"
 
 #define DECLARE_EVERY_MS     INT64CONST(10000)
-#define REQUESTS_PER_TURN    4
 #define CONSUME_RETRY_MS     100
 #define CONSUME_RETRY_MAX    5000
 #define CONSUMED_WELL_MS     10000
@@ -58,6 +57,7 @@ scheduler_ladder_reset(Scheduler *scheduler)
 {
 	scheduler->next_step = LADDER_STEPS;
 	scheduler->declare_at = 0;
+	scheduler->asked_at = 0;
 	scheduler->declare_again = false;
 	scheduler->ladder_seen = false;
 	scheduler->ladder_trusted = false;
@@ -83,12 +83,10 @@ scheduler_keep_ladder(Scheduler *scheduler)
 			return false;
 		begin_pass(scheduler);
 	}
-	for (int i = 0; i < REQUESTS_PER_TURN && scheduler->next_step < LADDER_STEPS; i++)
-	{
+	while (scheduler->next_step < LADDER_STEPS)
 		if (!take_step(scheduler))
 			return false;
-	}
-	return scheduler->next_step < LADDER_STEPS || pass_is_due(scheduler);
+	return pass_is_due(scheduler);
 }
 
 static bool
@@ -137,20 +135,28 @@ next_step(Scheduler *scheduler)
 	return true;
 }
 
-/* False: not now, or the connection is lost. */
+/* False: not answered yet, not now, or the connection is lost. */
 static bool
 take_step(Scheduler *scheduler)
 {
 	BrokerDenial denial;
 	int step = scheduler->next_step;
-	TimestampTz begun = GetCurrentTimestamp();
+	TimestampTz asked_at;
+	BrokerRequest answer;
 
-	if (is_left_out(scheduler, step))
+	if (scheduler->asked_at == 0 && is_left_out(scheduler, step))
 		return next_step(scheduler);
 	/* The last denial has closed it. */
 	if (!link_open_channel(scheduler->link, BROKER_CHANNEL_TOPOLOGY))
 		return false;
-	switch (request(scheduler, step, &denial))
+	if (scheduler->asked_at == 0)
+		scheduler->asked_at = GetCurrentTimestamp();
+	answer = request(scheduler, step, &denial);
+	if (answer == BROKER_PENDING)
+		return false;
+	asked_at = scheduler->asked_at;
+	scheduler->asked_at = 0;
+	switch (answer)
 	{
 		case BROKER_DONE:
 			note_done(scheduler, step);
@@ -159,14 +165,15 @@ take_step(Scheduler *scheduler)
 			note_denial(scheduler, step, &denial);
 			break;
 		case BROKER_REQUEST_LOST:
-			/* A queue that hangs must not cost the relay this wait again and again. */
-			if (GetCurrentTimestamp() - begun >= acemq_io_timeout * INT64CONST(900))
+			/* A queue that hangs must not cost the connection again and again. */
+			if (GetCurrentTimestamp() - asked_at >= acemq_io_timeout * INT64CONST(900))
 			{
 				scheduler->hung_queue = queue_of_step(step);
 				scheduler->hung_until = GetCurrentTimestamp() + HUNG_MS * 1000;
 			}
 			return false;
 		case BROKER_REQUEST_BLOCKED:
+		case BROKER_PENDING:
 			return false;
 	}
 	return next_step(scheduler);
@@ -260,7 +267,8 @@ look_at_consumers(Scheduler *scheduler, BrokerDenial *denial)
 	BrokerRequest answer =
 	    link_inspect_queue(scheduler->link, BROKER_CHANNEL_TOPOLOGY, LADDER_DUE_QUEUE, &consumers, &messages, denial);
 
-	if (answer == BROKER_DONE && consumers == 0 && scheduler->consuming)
+	if (answer == BROKER_DONE && consumers == 0 && scheduler->consuming &&
+	    scheduler->consuming_since < scheduler->asked_at)
 		scheduler_consumer_gone(scheduler, "the control queue has lost its consumer", NULL);
 	return answer;
 }
@@ -328,6 +336,7 @@ scheduler_keep_consumer(Scheduler *scheduler)
 			break;
 		case BROKER_REQUEST_BLOCKED:
 		case BROKER_REQUEST_LOST:
+		case BROKER_PENDING:
 			break;
 	}
 }

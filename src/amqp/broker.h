@@ -178,14 +178,15 @@ extern void broker_pump(BrokerConn *conn);
 /* Next queued event; false when there is none. */
 extern bool broker_next_event(BrokerConn *conn, BrokerEvent *event);
 
-/* ---- topology: requests that wait for the broker's answer ---- */
+/* ---- topology: requests that the broker answers when it comes to it ---- */
 
 typedef enum BrokerRequest
 {
 	BROKER_DONE,
 	BROKER_DENIED, /* the broker closed the channel: *error->text says why ("406 PRECONDITION_FAILED - ..."), *code its number */
 	BROKER_REQUEST_BLOCKED, /* the connection is blocked or the channel is not open: not asked, try later */
-	BROKER_REQUEST_LOST     /* connection lost */
+	BROKER_REQUEST_LOST,    /* connection lost, also because no answer came in time */
+	BROKER_PENDING          /* asked: the same call again, with the same arguments, after the next broker_pump() */
 } BrokerRequest;
 
 typedef struct BrokerDenial
@@ -200,8 +201,8 @@ typedef struct BrokerDenial
  * nothing; with others it is denied with 406.  A denial closes that channel and
  * nothing else (it is followed by no CHANNEL_CLOSED event unless publishes were
  * in flight on it); open it again.  Not on a channel that publishes or consumes.
- * What the broker delivers meanwhile on other channels piles up in the library,
- * so declare before consuming, or while little is on its way.
+ * Nobody waits: a queue that is busy, with thousands of messages that expire in
+ * it or because it hangs, answers when it can.  One request at a time.
  */
 extern BrokerRequest broker_declare_exchange(BrokerConn *conn, int channel, const char *name, const char *type,
                                              BrokerDenial *denial);
@@ -212,6 +213,9 @@ extern BrokerRequest broker_bind_queue(BrokerConn *conn, int channel, const char
 /* Passive declare: is it there (404 if not), and how many consumers and ready messages has it? */
 extern BrokerRequest broker_inspect_queue(BrokerConn *conn, int channel, const char *name, uint32 *consumers,
                                           uint32 *messages, BrokerDenial *denial);
+
+/* When the pending request, if there is one, is given up and the connection with it; 0: none. */
+extern TimestampTz broker_request_deadline(BrokerConn *conn);
 
 /* ---- consuming ---- */
 

@@ -74,6 +74,19 @@ typedef struct BrokerChannel
 	ReturnInProgress returning;
 } BrokerChannel;
 
+/* A request whose answer has not been fetched. */
+typedef struct Question
+{
+	int channel; /* 0: there is none */
+	amqp_method_number_t answer;
+	TimestampTz deadline;
+	bool answered; /* what follows is valid */
+	BrokerRequest result;
+	BrokerDenial denial;
+	uint32 consumers; /* of a queue */
+	uint32 messages;
+} Question;
+
 struct BrokerConn
 {
 	MemoryContext context; /* everything below, and this */
@@ -100,6 +113,7 @@ struct BrokerConn
 	uint8 *buffer;        /* SHORT_MESSAGE_MAX bytes, for the frames of a short message */
 
 	EventQueue events;
+	Question question;
 	BrokerChannel channels[BROKER_MAX_CHANNEL + 1];
 };
 
@@ -162,6 +176,15 @@ extern BrokerRequest rpc_ask(BrokerConn *conn, int channel, const Rpc *rpc, Brok
 
 /* The same on an open channel of a connection that is not blocked, pump_frames() included. */
 extern BrokerRequest rpc_request(BrokerConn *conn, int channel, const Rpc *rpc, BrokerDenial *denial);
+
+/*
+ * Ask, and be told BROKER_PENDING until the pump has found the answer.  Of it
+ * only what Question keeps is left.
+ */
+extern BrokerRequest rpc_poll(BrokerConn *conn, int channel, const Rpc *rpc, BrokerDenial *denial);
+
+/* For the pump: is it, or a channel.close, the answer that is waited for? */
+extern void rpc_take_answer(BrokerConn *conn, int channel, const amqp_method_t *method);
 
 /* Too long a name and the like: *denial without a code. */
 extern BrokerRequest rpc_refuse(BrokerDenial *denial, const char *problem);

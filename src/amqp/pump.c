@@ -12,6 +12,7 @@
 
 #include "miscadmin.h"
 #include "text.h"
+#include "utils/timestamp.h"
 
 static void
 copy_words(char *target, Size size, amqp_bytes_t words)
@@ -151,6 +152,8 @@ set_blocked(BrokerConn *conn, bool blocked, amqp_bytes_t reason)
 	if (blocked == conn->blocked)
 		return;
 	conn->blocked = blocked;
+	/* It has not been listening. */
+	conn->question.deadline = GetCurrentTimestamp() + (int64) conn->io_timeout_ms * 1000;
 	copy_words(conn->blocked_reason, sizeof(conn->blocked_reason), reason);
 	(void) events_push(&conn->events, blocked ? BROKER_EVENT_BLOCKED : BROKER_EVENT_UNBLOCKED, 0, conn->blocked_reason);
 }
@@ -193,6 +196,7 @@ handle_content_method(BrokerConn *conn, int channel, const amqp_method_t *method
 			consumer_cancelled(conn, channel, method->decoded);
 			break;
 		default:
+			rpc_take_answer(conn, channel, method);
 			break;
 	}
 }
@@ -211,7 +215,12 @@ handle_method(BrokerConn *conn, int channel, const amqp_method_t *method)
 		case AMQP_CHANNEL_CLOSE_METHOD:
 			/* While hanging up nobody is to hear of a message of which he is about to hear that it is lost. */
 			if (!conn->hanging_up)
-				channel_closed_by_broker(conn, channel, method->decoded, true);
+			{
+				bool asked = conn->question.channel == channel;
+
+				rpc_take_answer(conn, channel, method);
+				channel_closed_by_broker(conn, channel, method->decoded, !asked);
+			}
 			break;
 		case AMQP_CONNECTION_CLOSE_METHOD:
 			conn_closed_by_broker(conn, method->decoded);

@@ -28,28 +28,26 @@ broker_declare_exchange(BrokerConn *conn, int channel, const char *name, const c
 
 	if (too_long(name) || too_long(type))
 		return rpc_refuse(denial, "a name is longer than 255 bytes");
-	return rpc_request(conn, channel, &rpc, denial);
+	return rpc_poll(conn, channel, &rpc, denial);
 }
 
 static BrokerRequest
-declare_queue(BrokerConn *conn, int channel, amqp_queue_declare_t *method, amqp_queue_declare_ok_t *found,
-              const char *what, BrokerDenial *denial)
+declare_queue(BrokerConn *conn, int channel, amqp_queue_declare_t *method, const char *what, BrokerDenial *denial)
 {
-	const Rpc rpc = {AMQP_QUEUE_DECLARE_METHOD, method, AMQP_QUEUE_DECLARE_OK_METHOD, found, sizeof(*found), what};
+	const Rpc rpc = {AMQP_QUEUE_DECLARE_METHOD, method, AMQP_QUEUE_DECLARE_OK_METHOD, NULL, 0, what};
 
 	if (method->queue.len > ACEMQ_MAX_SHORTSTR)
 		return rpc_refuse(denial, "queue name is longer than 255 bytes");
-	return rpc_request(conn, channel, &rpc, denial);
+	return rpc_poll(conn, channel, &rpc, denial);
 }
 
 BrokerRequest
 broker_declare_queue(BrokerConn *conn, int channel, const char *name, const WireTable *arguments, BrokerDenial *denial)
 {
 	amqp_queue_declare_t method = {.queue = rpc_bytes(name), .durable = 1};
-	amqp_queue_declare_ok_t found;
 	MemoryContext caller;
 
-	if (arguments != NULL)
+	if (arguments != NULL && conn->question.channel == 0)
 	{
 		const char *problem = wire_headers_problem(arguments);
 
@@ -62,7 +60,7 @@ broker_declare_queue(BrokerConn *conn, int channel, const char *name, const Wire
 		method.arguments = wire_headers_build(arguments);
 		MemoryContextSwitchTo(caller);
 	}
-	return declare_queue(conn, channel, &method, &found, "declare a queue", denial);
+	return declare_queue(conn, channel, &method, "declare a queue", denial);
 }
 
 BrokerRequest
@@ -75,7 +73,7 @@ broker_bind_queue(BrokerConn *conn, int channel, const char *queue, const char *
 
 	if (too_long(queue) || too_long(exchange) || too_long(routing_key))
 		return rpc_refuse(denial, "a name is longer than 255 bytes");
-	return rpc_request(conn, channel, &rpc, denial);
+	return rpc_poll(conn, channel, &rpc, denial);
 }
 
 BrokerRequest
@@ -83,10 +81,9 @@ broker_inspect_queue(BrokerConn *conn, int channel, const char *name, uint32 *co
                      BrokerDenial *denial)
 {
 	amqp_queue_declare_t method = {.queue = rpc_bytes(name), .passive = 1};
-	amqp_queue_declare_ok_t found = {0};
-	BrokerRequest result = declare_queue(conn, channel, &method, &found, "look at a queue", denial);
+	BrokerRequest result = declare_queue(conn, channel, &method, "look at a queue", denial);
 
-	*consumers = found.consumer_count;
-	*messages = found.message_count;
+	*consumers = result == BROKER_DONE ? conn->question.consumers : 0;
+	*messages = result == BROKER_DONE ? conn->question.messages : 0;
 	return result;
 }

@@ -14,6 +14,7 @@
 #define MOST_STEPS 300
 
 static BrokerConn *conn;
+static int asked_on; /* channel of the pending request; 0: none */
 static BrokerDelivery *held[MOST_HELD];
 static int nheld;
 static uint64 published;
@@ -300,9 +301,14 @@ ask(Input *input)
 		consume();
 		return;
 	}
+	/* One at a time: the first one's answer is asked for until it is there. */
+	if (asked_on != 0)
+		channel = asked_on;
 	if ((how & 8) != 0)
 		peer_method(channel, AMQP_QUEUE_DECLARE_OK_METHOD, &found);
-	(void) broker_inspect_queue(conn, channel, "q", &consumers, &messages, &denial);
+	asked_on = channel;
+	if (broker_inspect_queue(conn, channel, "q", &consumers, &messages, &denial) != BROKER_PENDING)
+		asked_on = 0;
 }
 
 static void
@@ -360,6 +366,7 @@ fuzz_one(Input *input)
 	memset(seen, 0, sizeof(seen));
 	peer_greeting = NULL;
 	conn = peer_connect(&error);
+	asked_on = 0;
 	MUST(conn != NULL);
 	for (int i = 0; i < 3; i++)
 	{

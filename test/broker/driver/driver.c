@@ -69,6 +69,19 @@ connect_broker(Call *call)
 	appendStringInfoString(call->out, conn != NULL ? broker_server_text(conn) : error.text);
 }
 
+/* True: ask again. */
+static bool
+is_pending(BrokerRequest result)
+{
+	if (result != BROKER_PENDING)
+		return false;
+	(void) WaitLatchOrSocket(MyLatch, WL_SOCKET_READABLE | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, broker_socket(conn), 100,
+	                         PG_WAIT_EXTENSION);
+	CHECK_FOR_INTERRUPTS();
+	broker_pump(conn);
+	return true;
+}
+
 static void
 say_request(Call *call, BrokerRequest result, const BrokerDenial *denial)
 {
@@ -85,6 +98,7 @@ declare_queue(Call *call)
 {
 	WireTable arguments = {0};
 	BrokerDenial denial;
+	BrokerRequest result;
 
 	if (call->count > 3)
 	{
@@ -92,9 +106,37 @@ declare_queue(Call *call)
 		wire_table_add_string(&arguments, "x-dead-letter-exchange", call->words[4]);
 		wire_table_add_string(&arguments, "x-dead-letter-routing-key", call->words[5]);
 	}
-	say_request(
-	    call, broker_declare_queue(conn, number(call, 1), call->words[2], call->count > 3 ? &arguments : NULL, &denial),
-	    &denial);
+	do
+		result =
+		    broker_declare_queue(conn, number(call, 1), call->words[2], call->count > 3 ? &arguments : NULL, &denial);
+	while (is_pending(result));
+	say_request(call, result, &denial);
+}
+
+/* declare_exchange CHANNEL NAME TYPE */
+static void
+declare_exchange(Call *call)
+{
+	BrokerDenial denial;
+	BrokerRequest result;
+
+	do
+		result = broker_declare_exchange(conn, number(call, 1), call->words[2], call->words[3], &denial);
+	while (is_pending(result));
+	say_request(call, result, &denial);
+}
+
+/* bind CHANNEL QUEUE EXCHANGE KEY */
+static void
+bind_queue(Call *call)
+{
+	BrokerDenial denial;
+	BrokerRequest result;
+
+	do
+		result = broker_bind_queue(conn, number(call, 1), call->words[2], call->words[3], call->words[4], &denial);
+	while (is_pending(result));
+	say_request(call, result, &denial);
 }
 
 /* consume CHANNEL QUEUE PREFETCH MAX_BODY BUDGET [exclusive] */
@@ -118,9 +160,12 @@ inspect(Call *call)
 	uint32 consumers;
 	uint32 messages;
 	BrokerDenial denial;
+	BrokerRequest result;
 
-	say_request(call, broker_inspect_queue(conn, number(call, 1), call->words[2], &consumers, &messages, &denial),
-	            &denial);
+	do
+		result = broker_inspect_queue(conn, number(call, 1), call->words[2], &consumers, &messages, &denial);
+	while (is_pending(result));
+	say_request(call, result, &denial);
 	appendStringInfo(call->out, " %u %u", consumers, messages);
 }
 
@@ -206,7 +251,6 @@ run(Call *call)
 {
 	const char *name = call->words[0];
 	BrokerDelivery *delivery = call->count > 1 ? deliveries[number(call, 1) % MAX_DELIVERIES] : NULL;
-	BrokerDenial denial;
 	const char *why;
 
 	if (strcmp(name, "connect") == 0)
@@ -222,14 +266,11 @@ run(Call *call)
 	else if (strcmp(name, "is_open") == 0)
 		appendStringInfo(call->out, "%d", broker_channel_is_open(conn, number(call, 1)));
 	else if (strcmp(name, "declare_exchange") == 0)
-		say_request(call, broker_declare_exchange(conn, number(call, 1), call->words[2], call->words[3], &denial),
-		            &denial);
+		declare_exchange(call);
 	else if (strcmp(name, "declare_queue") == 0)
 		declare_queue(call);
 	else if (strcmp(name, "bind") == 0)
-		say_request(call,
-		            broker_bind_queue(conn, number(call, 1), call->words[2], call->words[3], call->words[4], &denial),
-		            &denial);
+		bind_queue(call);
 	else if (strcmp(name, "inspect") == 0)
 		inspect(call);
 	else if (strcmp(name, "consume") == 0)
