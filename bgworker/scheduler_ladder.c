@@ -316,8 +316,13 @@ scheduler_keep_consumer(Scheduler *scheduler)
 	/* A queue that was deleted has to be there again first. */
 	if (scheduler->consuming || !scheduler->ladder_seen || scheduler->now < scheduler->consume_at)
 		return;
-	if (!link_open_channel(scheduler->link, BROKER_CHANNEL_CONSUME))
-		return;
+	/*
+	 * All that moving takes, now: while thousands of messages expire at once the
+	 * broker takes its time to open a channel, and the relay would wait with us.
+	 */
+	for (int channel = BROKER_CHANNEL_MAIN; channel <= BROKER_CHANNEL_CONSUME; channel++)
+		if (!link_open_channel(scheduler->link, channel))
+			return;
 
 	consumer.queue = LADDER_DUE_QUEUE;
 	consumer.tag = SCHEDULER_TAG;
