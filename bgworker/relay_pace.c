@@ -9,9 +9,9 @@
  * takes five thousand a second, are 200 ms for a message that is all its
  * exchange had to send.  While there are such light lanes, a heavy one gets no
  * more than keeps the broker busy: the rows that are confirmed, at the rate seen,
- * in the time that a confirm takes when few rows are on the wire.  The pipe stays
- * full, the queue in front of it short: a light row waits about as long as it
- * takes anyway.
+ * in twice the time that a confirm takes when few rows are on the wire.  The pipe
+ * stays full, the queue in front of it short.  With once that time the window could
+ * only shrink: the rate seen is never more than the window allows.
  *
  * That time is an average and is measured for each lane: a classic queue writes
  * to disk by the clock, so that the quickest confirm, or one of another queue,
@@ -26,12 +26,12 @@
 #include "guc.h"
 
 /* On the wire while the round trip is measured, and at least. */
-#define PACED_WINDOW_MIN 16
+#define PACED_WINDOW_MIN 8
 #define ROUND_TRIPS      64
 /* Measured again after this time: it may have become longer, or shorter. */
 #define ROUND_TRIP_VALID_US INT64CONST(15000000)
 /* A shorter one is not worth the pauses that a smaller window would bring. */
-#define ROUND_TRIP_MIN_US INT64CONST(1000)
+#define ROUND_TRIP_MIN_US INT64CONST(500)
 /* With so few rows on the wire a lane is a light one; it counts for so long. */
 #define LIGHT_LANE_ROWS 8
 #define LIGHT_LANE_US   INT64CONST(10000000)
@@ -127,6 +127,6 @@ relay_lane_window(const Relay *relay, const Lane *lane)
 		return 1;
 	if (!has_light_lanes(relay, lane))
 		return most;
-	paced = lane->rate * lane->round_trip;
+	paced = lane->rate * 2 * lane->round_trip;
 	return (int) Min((double) most, Max((double) PACED_WINDOW_MIN, paced));
 }
