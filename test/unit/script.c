@@ -186,6 +186,13 @@ rpc_request(BrokerConn *c, int channel, const Rpc *rpc, BrokerDenial *denial)
 	return BROKER_DONE;
 }
 
+/* Nothing is asked here. */
+void
+rpc_take_answer(BrokerConn *c, int channel, const amqp_method_t *method)
+{
+	(void) c, (void) channel, (void) method;
+}
+
 BrokerRequest
 rpc_refuse(BrokerDenial *denial, const char *problem)
 {
