@@ -21,7 +21,8 @@
 
 /* The one on the wire and the next. */
 #define PROBE_ROWS_PER_LANE 2
-#define LANE_SHARE_MIN      64
+/* Rows of a paced lane in memory: fewer would have it wait for the next read. */
+#define LANE_SHARE_MIN 64
 /* What is read once only: what a lane sends in about this time. */
 #define SCAN_WAIT_US INT64CONST(50000)
 
@@ -268,9 +269,11 @@ keep_row(FetchState *state, Lane *lane, const OutboxRow *offered)
 	OutboxRow *row = store_keep_row(offered, relay->rows_context);
 
 	row->of_slow_lane = lane->slow;
-	row->wants_probe = !lane->slow && relay_needs_probe(relay, lane, row);
 	if (relay_needs_probe(relay, lane, row))
+	{
+		row->wants_probe = !lane->slow;
 		relay_trust_probe_begins(relay, row);
+	}
 	relay_take_in(relay, row);
 	if (lane->nwaiting == 0 && lane->on_wire == 0)
 		lane->last_progress = relay->now;
