@@ -84,9 +84,8 @@ open_now(BrokerConn *conn, int channel)
 	BrokerChannel *ch = &conn->channels[channel];
 	amqp_channel_open_t open = {.out_of_band = amqp_empty_bytes};
 	amqp_confirm_select_t select = {0};
-	const Rpc opening = {AMQP_CHANNEL_OPEN_METHOD, &open, AMQP_CHANNEL_OPEN_OK_METHOD, NULL, 0, "open a channel"};
-	const Rpc selecting = {AMQP_CONFIRM_SELECT_METHOD, &select, AMQP_CONFIRM_SELECT_OK_METHOD, NULL, 0,
-	                       "ask for confirms"};
+	const Rpc opening = {AMQP_CHANNEL_OPEN_METHOD, &open, AMQP_CHANNEL_OPEN_OK_METHOD, "open a channel"};
+	const Rpc selecting = {AMQP_CONFIRM_SELECT_METHOD, &select, AMQP_CONFIRM_SELECT_OK_METHOD, "ask for confirms"};
 
 	if (!ask_to_open(conn, channel, &opening) || !ask_to_open(conn, channel, &selecting))
 		return false;

@@ -161,8 +161,6 @@ typedef struct Rpc
 	amqp_method_number_t request;
 	void *method;
 	amqp_method_number_t answer;
-	void *copy; /* of the decoded answer, or NULL */
-	Size copy_len;
 	const char *what; /* completes "could not ..." */
 } Rpc;
 

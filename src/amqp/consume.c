@@ -13,8 +13,8 @@ broker_consume(BrokerConn *conn, int channel, const BrokerConsumer *consumer, Br
 	amqp_basic_consume_t consume = {.queue = rpc_bytes(consumer->queue),
 	                                .consumer_tag = rpc_bytes(consumer->tag),
 	                                .exclusive = consumer->exclusive};
-	const Rpc limit = {AMQP_BASIC_QOS_METHOD, &qos, AMQP_BASIC_QOS_OK_METHOD, NULL, 0, "limit a consumer"};
-	const Rpc start = {AMQP_BASIC_CONSUME_METHOD, &consume, AMQP_BASIC_CONSUME_OK_METHOD, NULL, 0, "consume a queue"};
+	const Rpc limit = {AMQP_BASIC_QOS_METHOD, &qos, AMQP_BASIC_QOS_OK_METHOD, "limit a consumer"};
+	const Rpc start = {AMQP_BASIC_CONSUME_METHOD, &consume, AMQP_BASIC_CONSUME_OK_METHOD, "consume a queue"};
 	BrokerChannel *ch = conn_channel(conn, channel);
 	BrokerRequest result;
 

@@ -51,11 +51,7 @@ judge(BrokerConn *conn, int channel, const Rpc *rpc, const amqp_rpc_reply_t *rep
 	int status = AMQP_STATUS_UNEXPECTED_STATE;
 
 	if (outcome == GUARD_QUIET && reply->reply_type == AMQP_RESPONSE_NORMAL)
-	{
-		if (rpc->copy != NULL)
-			memcpy(rpc->copy, reply->reply.decoded, rpc->copy_len);
 		return BROKER_DONE;
-	}
 	if (outcome == GUARD_QUIET && reply->reply_type == AMQP_RESPONSE_SERVER_EXCEPTION)
 		return refused(conn, channel, &reply->reply, rpc->what, denial);
 	if (reply->reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION && reply->library_error < 0)

@@ -23,8 +23,7 @@ BrokerRequest
 broker_declare_exchange(BrokerConn *conn, int channel, const char *name, const char *type, BrokerDenial *denial)
 {
 	amqp_exchange_declare_t method = {.exchange = rpc_bytes(name), .type = rpc_bytes(type), .durable = 1};
-	const Rpc rpc = {AMQP_EXCHANGE_DECLARE_METHOD, &method, AMQP_EXCHANGE_DECLARE_OK_METHOD, NULL, 0,
-	                 "declare an exchange"};
+	const Rpc rpc = {AMQP_EXCHANGE_DECLARE_METHOD, &method, AMQP_EXCHANGE_DECLARE_OK_METHOD, "declare an exchange"};
 
 	if (too_long(name) || too_long(type))
 		return rpc_refuse(denial, "a name is longer than 255 bytes");
@@ -34,7 +33,7 @@ broker_declare_exchange(BrokerConn *conn, int channel, const char *name, const c
 static BrokerRequest
 declare_queue(BrokerConn *conn, int channel, amqp_queue_declare_t *method, const char *what, BrokerDenial *denial)
 {
-	const Rpc rpc = {AMQP_QUEUE_DECLARE_METHOD, method, AMQP_QUEUE_DECLARE_OK_METHOD, NULL, 0, what};
+	const Rpc rpc = {AMQP_QUEUE_DECLARE_METHOD, method, AMQP_QUEUE_DECLARE_OK_METHOD, what};
 
 	if (method->queue.len > ACEMQ_MAX_SHORTSTR)
 		return rpc_refuse(denial, "queue name is longer than 255 bytes");
@@ -69,7 +68,7 @@ broker_bind_queue(BrokerConn *conn, int channel, const char *queue, const char *
 {
 	amqp_queue_bind_t method = {
 	    .queue = rpc_bytes(queue), .exchange = rpc_bytes(exchange), .routing_key = rpc_bytes(routing_key)};
-	const Rpc rpc = {AMQP_QUEUE_BIND_METHOD, &method, AMQP_QUEUE_BIND_OK_METHOD, NULL, 0, "bind a queue"};
+	const Rpc rpc = {AMQP_QUEUE_BIND_METHOD, &method, AMQP_QUEUE_BIND_OK_METHOD, "bind a queue"};
 
 	if (too_long(queue) || too_long(exchange) || too_long(routing_key))
 		return rpc_refuse(denial, "a name is longer than 255 bytes");
