@@ -33,6 +33,15 @@ def pytest_configure(config):
     """A termination request must run the fixtures' ends, as Ctrl-C does."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
+    config.addinivalue_line("markers", "long_only: with --long")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--long"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("long_only")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture(scope="session")
