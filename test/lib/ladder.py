@@ -9,6 +9,7 @@ import struct
 import time
 
 import pika
+import pika.exceptions
 import pika.spec
 
 import wire
@@ -154,6 +155,23 @@ def counters(db):
     """(hops, delivered, malformed)"""
     status = db.status()
     return tuple(status[f"ladder_{name}"] for name in ("hops", "delivered", "malformed"))
+
+
+def _consumed_alone(vhost, stack):
+    channel = stack.enter_context(vhost.channel())
+    channel.queue_delete(DUE)
+    channel.queue_declare(DUE, durable=True)
+    channel.basic_consume(DUE, lambda *_: None, exclusive=True)
+    return True
+
+
+def consume_alone(vhost, stack):
+    """
+    Take the control queue from the scheduler, until the stack ends.  Deleting it
+    ends the scheduler's consumer, which is back within seconds, sometimes before us.
+    """
+    await_until(lambda: _consumed_alone(vhost, stack), 60, "we are quicker than the scheduler",
+                ignoring=(pika.exceptions.AMQPError,))
 
 
 def await_consuming(db, timeout=30):

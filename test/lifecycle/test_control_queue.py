@@ -3,20 +3,9 @@
 import contextlib
 import time
 
-import pika.exceptions
-
 import ladder
 from checks import await_until
 from ladder import await_consuming, put
-
-
-def consumed_alone(vhost, stack):
-    """Deleting the queue ends the scheduler's consumer; it is back within seconds, sometimes before us."""
-    channel = stack.enter_context(vhost.channel())
-    channel.queue_delete(ladder.DUE)
-    channel.queue_declare(ladder.DUE, durable=True)
-    channel.basic_consume(ladder.DUE, lambda *_: None, exclusive=True)
-    return True
 
 
 def test_exclusive_consumer(db, queue, broker):
@@ -24,8 +13,7 @@ def test_exclusive_consumer(db, queue, broker):
     await_consuming(db)
     db.sql("SELECT acemq.relay_resume()")
     with contextlib.ExitStack() as stack:
-        await_until(lambda: consumed_alone(db.vhost, stack), 60, "we are quicker than the scheduler",
-                    ignoring=(pika.exceptions.AMQPError,))
+        ladder.consume_alone(db.vhost, stack)
         await_until(lambda: "exclusive" in (db.status()["scheduler_problem"] or ""), 20, lambda: db.status())
         assert db.status()["scheduler"] == "not consuming"
         db.sql("SELECT acemq.outbox_add('orders', 'k', '1')")

@@ -8,7 +8,6 @@ import subprocess
 import threading
 
 import jsonschema
-import pika.exceptions
 import pytest
 import yaml
 
@@ -132,21 +131,11 @@ def test_held_lane_and_retired_message(shop, prometheus):
     shop.await_state("idle", "relaying")
 
 
-def consumed_alone(vhost, stack):
-    """Deleting the queue ends the scheduler's consumer; it is back within seconds, sometimes before us."""
-    channel = stack.enter_context(vhost.channel())
-    channel.queue_delete(ladder.DUE)
-    channel.queue_declare(ladder.DUE, durable=True)
-    channel.basic_consume(ladder.DUE, lambda *_: None, exclusive=True)
-    return True
-
-
 def test_scheduler_not_consuming(shop, prometheus):
     ladder.await_consuming(shop)
     prometheus.await_quiet()
     with contextlib.ExitStack() as stack:
-        await_until(lambda: consumed_alone(shop.vhost, stack), 60, "we are quicker than the scheduler",
-                    ignoring=(pika.exceptions.AMQPError,))
+        ladder.consume_alone(shop.vhost, stack)
         prometheus.await_firing("AcemqSchedulerNotConsuming")
         assert set(prometheus.firing()) == {"AcemqSchedulerNotConsuming"}
     ladder.await_consuming(shop)
