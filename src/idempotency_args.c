@@ -25,19 +25,11 @@ longer_than(const text *value, int max_characters)
 	return len > max_characters && pg_mbstrlen_with_len(VARDATA_ANY(value), len) > max_characters;
 }
 
-static void
-refuse_empty(const text *value, const char *name)
-{
-	if (VARSIZE_ANY_EXHDR(value) == 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("argument \"%s\" must not be empty", name)));
-}
-
 text *
 idempotency_key_arg(FunctionCallInfo fcinfo)
 {
-	text *key = arg_text(fcinfo, 0, "key");
+	text *key = arg_filled_text(fcinfo, 0, "key");
 
-	refuse_empty(key, "key");
 	if (longer_than(key, ACEMQ_MAX_IDEMPOTENCY_KEY))
 		ereport(ERROR, (errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION), errmsg("argument \"key\" is too long"),
 		                errdetail("It must not be longer than %d characters.", ACEMQ_MAX_IDEMPOTENCY_KEY),
@@ -73,8 +65,7 @@ idempotency_owner_arg(FunctionCallInfo fcinfo, int n)
 		return cstring_to_text(name);
 	}
 
-	owner = PG_GETARG_TEXT_PP(n);
-	refuse_empty(owner, "owner");
+	owner = arg_filled_text(fcinfo, n, "owner");
 	if (longer_than(owner, ACEMQ_MAX_OWNER))
 		ereport(ERROR, (errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION), errmsg("argument \"owner\" is too long"),
 		                errdetail("It must not be longer than %d characters.", ACEMQ_MAX_OWNER),

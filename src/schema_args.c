@@ -21,12 +21,10 @@
 static text *
 filled_text(FunctionCallInfo fcinfo, int n, const char *name, int max_chars)
 {
-	text *value = arg_text(fcinfo, n, name);
+	text *value = arg_filled_text(fcinfo, n, name);
 	int bytes = VARSIZE_ANY_EXHDR(value);
 	int chars;
 
-	if (bytes == 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("argument \"%s\" must not be empty", name)));
 	if (max_chars == 0 || bytes <= max_chars)
 		return value;
 	chars = pg_mbstrlen_with_len(VARDATA_ANY(value), bytes);

@@ -41,7 +41,8 @@ positive_arg(FunctionCallInfo fcinfo, int n, const char *name)
 
 	if (value < 1)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-		                errmsg("argument \"%s\" must be at least 1, not %d", name, value)));
+		                errmsg("argument \"%s\" must be at least 1, not %d", name, value),
+		                errhint("Pass the number that the other registry gave.")));
 	return value;
 }
 

@@ -27,13 +27,25 @@ arg_text(FunctionCallInfo fcinfo, int n, const char *name)
 	return PG_GETARG_TEXT_PP(n);
 }
 
+text *
+arg_filled_text(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	text *value = arg_text(fcinfo, n, name);
+
+	if (VARSIZE_ANY_EXHDR(value) == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("argument \"%s\" must not be empty", name),
+		                errhint("Pass at least one character.")));
+	return value;
+}
+
 char *
 arg_words(FunctionCallInfo fcinfo, int n, const char *name)
 {
 	char *words = text_to_cstring(arg_text(fcinfo, n, name));
 
 	if (words[strspn(words, " \t\r\n")] == '\0')
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("argument \"%s\" must not be empty", name)));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("argument \"%s\" must not be empty", name),
+		                errhint("Pass more than blanks.")));
 	return words;
 }
 

@@ -16,6 +16,8 @@
 extern void arg_not_null(FunctionCallInfo fcinfo, int n, const char *name);
 
 extern text *arg_text(FunctionCallInfo fcinfo, int n, const char *name);
+/* Error if it is empty; blanks are characters. */
+extern text *arg_filled_text(FunctionCallInfo fcinfo, int n, const char *name);
 /* palloc'd, in the database's encoding; error if it is empty or only blanks. */
 extern char *arg_words(FunctionCallInfo fcinfo, int n, const char *name);
 
