@@ -230,8 +230,9 @@ numeric_from_double(double number)
 	Numeric numeric;
 
 	if (isnan(number) || isinf(number))
-		ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-		                errmsg("header value %f cannot be shown as JSON", number)));
+		ereport(ERROR,
+		        (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE), errmsg("header value %f cannot be shown as JSON", number),
+		         errdetail("JSON has no such number.")));
 	numeric = numeric_from_text(double_to_shortest_decimal(number));
 	if (is_whole(numeric))
 		numeric = DatumGetNumeric(DirectFunctionCall2(numeric_round, NumericGetDatum(numeric), Int32GetDatum(1)));

@@ -64,6 +64,13 @@ def messages():
     return sorted(found.items())
 
 
+def errors_of(path):
+    """Each ereport(ERROR, ...) of a file, whole."""
+    source = path.read_text(encoding="utf-8")
+    for call in re.finditer(r"\bereport\(ERROR,.*?\);\n", source, re.S):
+        yield call.group(0)
+
+
 def checks_of_the_doctor():
     names = set()
     for path in TOP.glob("src/doctor*.c"):

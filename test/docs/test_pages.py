@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from messages import VARIES, checks_of_the_doctor, messages
+from messages import VARIES, checks_of_the_doctor, errors_of, messages
 from pages import PAGES, TOP, blocks, name_of, prose, text_of
 
 README = TOP / "README.md"
@@ -170,6 +170,18 @@ def test_every_message_is_in_troubleshooting():
         if not any(re.fullmatch(pattern + "(: .*)?", span) for span in spans):
             missing.append(f"{file}: {message}")
     assert not missing, "\n".join(["not in docs/troubleshooting.md:", *missing])
+
+
+def test_errors_about_arguments_say_what_to_do():
+    """A NULL needs no more words, as in PostgreSQL's own errors."""
+    names = sqlstates()
+    bare = []
+    for path in TOP.glob("src/**/*.c"):
+        for error in errors_of(path):
+            state = names.get((re.findall(r"ERRCODE_\w+", error) or [""])[0], "")
+            if state.startswith("22") and state != "22004" and not re.search(r"errhint|errdetail", error):
+                bare.append(f"{path.name}: {' '.join(error.split())}")
+    assert not bare, "\n".join(bare)
 
 
 def test_every_check_of_the_doctor_is_in_troubleshooting(database):
