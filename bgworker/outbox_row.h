@@ -9,6 +9,8 @@
 
 #include "ladder_message.h"
 
+#include "access/htup.h"
+#include "access/tupdesc.h"
 #include "access/xlogdefs.h"
 #include "datatype/timestamp.h"
 #include "lib/ilist.h"
@@ -58,7 +60,7 @@ typedef struct OutboxRow
 	/* ---- the relay's own; not columns ---- */
 	const LadderRung
 	    *rung;   /* of a row for the ladder: the one it takes if it is sent now; NULL: it goes to its target */
-	bool locked; /* somebody else has the row locked, probably to cancel it */
+	bool locked; /* somebody has, or had, the row locked, probably to cancel it */
 	RowState state;
 	Lane *lane;
 	dlist_node node;       /* in the list its state names */
@@ -78,6 +80,19 @@ typedef struct OutboxRow
 	XLogRecPtr durable_at; /* not published before this position is confirmed */
 	char *failure;         /* why the attempt failed */
 } OutboxRow;
+
+#define OUTBOX_ROW_COLUMNS                                                                                             \
+	"id, xmax, created_at, not_before, ladder_due_at, next_attempt_at, leased_until, attempts, version, expiration,"   \
+	" priority, persistent, message_id, exchange, routing_key, content_type, type, origin, correlation_id, "           \
+	"causation_id,"                                                                                                    \
+	" reply_to, ordering_key, headers, body"
+
+/* From a tuple with these columns.  What is of variable length is in the current context; body and headers come with the copy. */
+extern void outbox_row_read(OutboxRow *row, HeapTuple tuple, TupleDesc desc);
+/* A copy of what was read from that tuple, with headers and body. */
+extern OutboxRow *outbox_row_keep(const OutboxRow *row, HeapTuple tuple, TupleDesc desc, MemoryContext context);
+/* A name of a row (exchange, key, ...) as the database has it. */
+extern char *outbox_row_name(const char *string);
 
 /* Since when it could have gone out: what scheduling puts off is no delay. */
 static inline TimestampTz

@@ -14,6 +14,8 @@
  *		relay_ladder.c   rows that wait in the broker
  *		relay_outcome.c  broker -> memory
  *		relay_settle.c   memory -> table
+ *		relay_upkeep.c   purging and counting
+ *		relay_state.c    what status shows
  *
  * Glossary.  On the wire: published, no outcome yet.  Window: rows on the wire
  * and confirmed rows whose delete is not flushed.  Lane: see lanes.h.  Left:
@@ -35,7 +37,6 @@
 
 #define POLL_STRETCH_MAX 10
 #define SWEEP_EVERY_MS   600000
-#define SUMMARY_EVERY_MS 1000
 #define STANDBY_LOOK_MS  10
 #define CONFIRM_LOOK_MS  500
 #define PAUSED_LOOK_MS   INT64CONST(200)
@@ -48,8 +49,6 @@ static void notice_loss(Relay *relay);
 static void release_lanes(Relay *relay);
 static void resume_probes(Relay *relay);
 static bool database_turn_is_due(Relay *relay, bool polled);
-static void show_state(Relay *relay);
-static void summarize(Relay *relay);
 static void ms_after(TimestampTz *at, TimestampTz now, int64 ms);
 
 Relay *
@@ -134,7 +133,7 @@ relay_step(Relay *relay)
 		relay_publish(relay);
 		notice_loss(relay);
 	}
-	show_state(relay);
+	relay_show_state(relay);
 	MemoryContextSwitchTo(caller);
 	return database_turn_is_due(relay, false);
 }
@@ -399,76 +398,4 @@ relay_shutdown(Relay *relay)
 {
 	link_drop(relay->link, NULL, true);
 	MemoryContextDelete(relay->context);
-}
-
-/* ---- what status shows ---- */
-
-static void
-show_state(Relay *relay)
-{
-	AcemqState state;
-
-	if (!relay->fence_known)
-		state = ACEMQ_STATE_STARTING;
-	else if (relay->fence == STORE_FOREIGN)
-		state = ACEMQ_STATE_FENCED;
-	else if (!relay_may_run(relay))
-		state = ACEMQ_STATE_PAUSED;
-	else if (link_conn(relay->link) == NULL)
-		state = ACEMQ_STATE_DISCONNECTED;
-	else if (broker_is_blocked(link_conn(relay->link)))
-		state = ACEMQ_STATE_BLOCKED;
-	else
-		state = relay->nrows > 0 ? ACEMQ_STATE_RELAYING : ACEMQ_STATE_IDLE;
-
-	if (pg_atomic_read_u32(&relay->slot->state) != (uint32) state)
-	{
-		if (state == ACEMQ_STATE_FENCED)
-			ereport(WARNING, (errmsg("acemq: this database is a copy of another one and does not relay"),
-			                  errhint("Call acemq.relay_resume() if it is meant to talk to the broker.")));
-		acemq_slot_set_state(relay->slot, state);
-		ConditionVariableBroadcast(&relay->slot->progress);
-	}
-	pg_atomic_write_u64(&relay->slot->in_flight, relay->on_wire);
-	if (relay->now >= relay->summary_at || (relay->nrows == 0 && hash_get_num_entries(relay->lanes->lanes) == 0))
-		summarize(relay);
-}
-
-static char *
-held_text(const Lane *lane)
-{
-	if (lane->held_until == PG_INT64_MAX)
-		return psprintf("lane \"%s\", message %s", lane->name, lane->held_message);
-	return psprintf("lane \"%s\", message %s, until %s", lane->name, lane->held_message,
-	                timestamptz_to_str(lane->held_until));
-}
-
-/* The oldest row we know of, and the lane that has been held longest. */
-static void
-summarize(Relay *relay)
-{
-	TimestampTz oldest = relay->oldest_unread;
-	Lane *lane;
-	Lane *longest = NULL;
-	HASH_SEQ_STATUS status;
-
-	ms_after(&relay->summary_at, relay->now, SUMMARY_EVERY_MS);
-	if (!dlist_is_empty(&relay->all))
-	{
-		TimestampTz first = row_since(dlist_head_element(OutboxRow, all, &relay->all));
-
-		oldest = oldest == 0 ? first : Min(oldest, first);
-	}
-	hash_seq_init(&status, relay->lanes->lanes);
-	while ((lane = hash_seq_search(&status)) != NULL)
-	{
-		if (lane->left_from == 0)
-			continue;
-		oldest = oldest == 0 ? lane->left_since : Min(oldest, lane->left_since);
-		if (lane->held && (longest == NULL || lane->left_since < longest->left_since))
-			longest = lane;
-	}
-	pg_atomic_write_u64(&relay->slot->oldest, (uint64) oldest);
-	pg_atomic_write_u64(&relay->slot->held_since, longest ? (uint64) longest->left_since : 0);
-	acemq_slot_set_held_by(relay->slot, longest ? held_text(longest) : "");
 }

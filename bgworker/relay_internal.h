@@ -8,7 +8,7 @@
  *		relay_ladder.c (rows that wait in the broker).
  *
  * This is the only place where a row meets a message.
- * May depend on: outbox_store.h, lanes.h, link.h, durability.h.
+ * May depend on: relay.h, outbox_row.h, lanes.h, link.h, src/shmem.h.
  */
 #ifndef ACEMQ_RELAY_INTERNAL_H
 #define ACEMQ_RELAY_INTERNAL_H
@@ -279,5 +279,11 @@ extern void relay_fail_row(Relay *relay, OutboxRow *row, const char *failure);
 extern void relay_database_turn(Relay *relay);
 extern bool relay_settle_is_due(Relay *relay);
 extern TimestampTz relay_settle_due_at(Relay *relay);
+
+/* relay_upkeep.c: in a transaction; how many published rows it has removed. */
+extern int relay_upkeep(Relay *relay);
+
+/* relay_state.c */
+extern void relay_show_state(Relay *relay);
 
 #endif /* ACEMQ_RELAY_INTERNAL_H */

@@ -9,15 +9,13 @@
  * and needs no flush of its own; what it has read may still have to be flushed
  * (durability.c).
  *
- * May depend on: relay_internal.h, outbox_store.h, durability.h.
+ * May depend on: relay_internal.h, outbox_store.h, durability.h, src/backoff.h.
  *
  *-------------------------------------------------------------------------
  */
 #include "relay_internal.h"
 
-#include "access/twophase.h"
 #include "access/xact.h"
-#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -34,8 +32,6 @@
 /* After an error that will come again: so long, doubled each time, and at most so long. */
 #define FAILED_TURN_MS     1000
 #define FAILED_TURN_MAX_MS 30000
-#define PURGE_BATCH        1000
-#define COUNT_STEP         50000
 
 typedef struct DatabaseTurn
 {
@@ -60,10 +56,6 @@ static void release_failed(DatabaseTurn *turn);
 static void after_failure(Relay *relay, OutboxRow *row, bool retire);
 static void end_fetch(Relay *relay);
 static void note_durability(Relay *relay, XLogRecPtr horizon);
-static void upkeep(DatabaseTurn *turn);
-static void count_step(Relay *relay);
-static bool count_looks_wrong(Relay *relay);
-static uint64 count_changes(Relay *relay);
 
 static int64
 next_attempt_after(const OutboxRow *row)
@@ -196,7 +188,7 @@ do_database_turn(void *arg)
 	}
 	write_failures(turn);
 	if (turn->upkeep)
-		upkeep(turn);
+		turn->purged = relay_upkeep(relay);
 	relay_look_at_holders(relay, turn->upkeep);
 	if (turn->fetch && relay->fence == STORE_OWN)
 	{
@@ -383,118 +375,4 @@ note_durability(Relay *relay, XLogRecPtr horizon)
 		return;
 	KILL_POINT(RELAY_UNFLUSHED);
 	durability_flush(horizon);
-}
-
-/* ---- upkeep: once per poll while something happens ---- */
-
-/* Of the rows that have not been read: since when the first of them could have gone out. */
-static TimestampTz
-oldest_unread(Relay *relay)
-{
-	TimestampTz oldest = store_oldest(relay->next_id);
-	TimestampTz due = store_next_due(PG_INT64_MIN + 1);
-
-	return due != 0 && due <= relay->now && (oldest == 0 || due < oldest) ? due : oldest;
-}
-
-static void
-upkeep(DatabaseTurn *turn)
-{
-	Relay *relay = turn->relay;
-
-	relay->upkeep_at = relay->now + (int64) acemq_poll_interval * 1000;
-	relay->upkeep_more = false;
-	if (acemq_outbox_retention > 0 || relay->purge_all)
-	{
-		int purged = store_purge_published(PURGE_BATCH);
-
-		turn->purged += purged;
-		relay->upkeep_more = purged == PURGE_BATCH;
-		/* Without retention there is nothing new to purge, once what an earlier setting has kept is gone. */
-		relay->purge_all = relay->upkeep_more;
-	}
-	relay->oldest_unread = relay->caught_up && link_conn(relay->link) ? 0 : oldest_unread(relay);
-	if (max_prepared_xacts > 0)
-	{
-		bool announced = pg_atomic_exchange_u32(&relay->slot->prepared, 0) != 0;
-		bool prepared = store_prepared_exists();
-
-		/* What was prepared at the last look, or since, may be committed now, with ids that the forward scan has passed. */
-		if (prepared || announced || relay->prepared_seen)
-		{
-			relay_sweep(relay);
-			relay->fetch_wanted = true;
-		}
-		relay->prepared_seen = prepared || announced;
-	}
-	count_step(relay);
-	if (relay->upkeep_more)
-		relay->upkeep_at = relay->now;
-}
-
-/*
- * `pending` and `retired` are counted at commit; after a start they are counted
- * once from the table, in steps.  If nothing was added or removed meanwhile the
- * count is exact, otherwise it is taken as an approximation and repeated.
- */
-static void
-count_step(Relay *relay)
-{
-	AcemqSlot *slot = relay->slot;
-	int64 pending;
-	int64 retired;
-	int64 upto;
-
-	if (count_looks_wrong(relay))
-		pg_atomic_write_u32(&slot->pending_approximate, 1);
-	if (!relay->counting)
-	{
-		if (pg_atomic_read_u32(&slot->pending_approximate) == 0 || relay->now < relay->count_again_at)
-			return;
-		relay->counting = true;
-		relay->count_next = store_first_id(1);
-		relay->count_last = store_last_id();
-		relay->count_pending = relay->count_retired = 0;
-		relay->count_changes = count_changes(relay);
-	}
-
-	upto = Min(relay->count_last, relay->count_next + COUNT_STEP - 1);
-	if (relay->count_next > 0 && relay->count_next <= relay->count_last)
-	{
-		store_count(relay->count_next, upto, &pending, &retired);
-		relay->count_pending += pending;
-		relay->count_retired += retired;
-		relay->count_next = upto + 1;
-	}
-	if (relay->count_next > 0 && relay->count_next <= relay->count_last)
-	{
-		relay->upkeep_more = true;
-		return;
-	}
-	relay->counting = false;
-	relay->count_again_at = relay->now + 10 * USECS_PER_SEC;
-	pg_atomic_write_u64(&slot->pending, (uint64) relay->count_pending);
-	pg_atomic_write_u64(&slot->retired, (uint64) relay->count_retired);
-	if (relay->count_changes == count_changes(relay))
-		pg_atomic_write_u32(&slot->pending_approximate, 0);
-}
-
-/* Rows of prepared transactions, and rows that came past outbox_add, leave without having been counted. */
-static bool
-count_looks_wrong(Relay *relay)
-{
-	int64 pending = (int64) pg_atomic_read_u64(&relay->slot->pending);
-	bool nothing_left = relay->caught_up && relay->nrows == 0 && relay->nranges == 0 && relay->sweep_from == 0 &&
-	                    relay->next_due == 0 && hash_get_num_entries(relay->lanes->lanes) == 0;
-
-	return pending < 0 || (nothing_left && pending > 0 && relay->fence == STORE_OWN && !relay->fetch_wanted);
-}
-
-static uint64
-count_changes(Relay *relay)
-{
-	AcemqSlot *slot = relay->slot;
-
-	return pg_atomic_read_u64(&slot->added) + pg_atomic_read_u64(&slot->published) + pg_atomic_read_u64(&slot->failed) +
-	       relay->nconfirmed;
 }
