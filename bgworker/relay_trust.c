@@ -149,8 +149,11 @@ relay_trust(Relay *relay, const OutboxRow *row)
 	if (to_queue(row))
 	{
 		trust = hash_get_num_entries(relay->trust) > 0 ? find_trust(relay, row, HASH_FIND) : NULL;
-		if (trust)
+		if (trust && trust->silences > 0)
+		{
 			trust->silences = 0;
+			lanes_resume_probes_of(relay->lanes, trust->hash[0], PG_INT32_MAX);
+		}
 		return;
 	}
 	if (hash_get_num_entries(relay->trust) >= TRUST_ENTRIES_MAX)
@@ -195,6 +198,15 @@ relay_forget_trust(Relay *relay)
 	forget_old(relay, true);
 }
 
+/* How often a destination was silent in a row outlives a connection, which the silence may have cost. */
+static bool
+is_forgettable(Relay *relay, const Trust *trust, bool for_room)
+{
+	if (trust->proven || trust->nprobes > 0 || trust->distrusted_until > relay->now)
+		return false;
+	return trust->silences == 0 || (for_room && trust->silent_until <= relay->now);
+}
+
 static void
 forget_old(Relay *relay, bool all_proven)
 {
@@ -206,7 +218,7 @@ forget_old(Relay *relay, bool all_proven)
 	{
 		if (all_proven)
 			trust->proven = false;
-		if (!trust->proven && trust->nprobes == 0 && trust->silences == 0 && trust->distrusted_until <= relay->now)
+		if (is_forgettable(relay, trust, !all_proven))
 			hash_search(relay->trust, trust->hash, HASH_REMOVE, NULL);
 	}
 }
