@@ -4,6 +4,7 @@
  *		still be lost.
  *
  * Database column: knows no broker.
+ * May depend on: acemq.h.
  */
 #ifndef ACEMQ_DURABILITY_H
 #define ACEMQ_DURABILITY_H

@@ -9,7 +9,7 @@
  * skipped, and the next one takes the careful statement, which asks for each
  * row lock first and leaves out what it cannot have.
  *
- * May depend on: db.h, src/guc.h.
+ * May depend on: outbox_store.h, db.h, src/guc.h.
  *
  *-------------------------------------------------------------------------
  */

@@ -19,7 +19,7 @@
  * which rows were left in the table, rows that have become due, the forward scan,
  * and a sweep over all ids now and then.
  *
- * May depend on: relay_internal.h.
+ * May depend on: relay_internal.h, outbox_store.h.
  *
  *-------------------------------------------------------------------------
  */

@@ -1,6 +1,8 @@
 /*
  * backoff.h
  *		How long to wait before the next try.  Pure.
+ *
+ * May depend on: acemq.h.
  */
 #ifndef ACEMQ_BACKOFF_H
 #define ACEMQ_BACKOFF_H

@@ -7,7 +7,7 @@
  * again.  A row is locked before anybody's hold on it is judged, as in
  * outbox_cancel().
  *
- * May depend on: as_owner.h, saved_plan.h, sql_args.h, claim_candidates.h,
+ * May depend on: shmem.h, as_owner.h, saved_plan.h, sql_args.h, claim_candidates.h,
  * external_relay.h, fetched.h, given_back.h, identity.h, guc.h, envelope.h, header_json.h, ladder_message.h, utf8.h.
  */
 #include "postgres.h"

@@ -3,7 +3,7 @@
  *		acemq.outbox_sweep(): wake the relay and wait until everything that was
  *		committed and due is sent.
  *
- * May depend on: as_owner.h, identity.h, shmem.h, slot_text.h, sql_args.h, waited_rows.h.
+ * May depend on: as_owner.h, saved_plan.h, identity.h, shmem.h, slot_text.h, sql_args.h, waited_rows.h.
  */
 #include "postgres.h"
 

@@ -148,7 +148,7 @@ typedef struct AcemqSlot
 	/*
 	 * Ids that the worker holds in memory (0: unused entry), and a counter
 	 * that is odd while the worker is reading rows.  See wake.h and
-	 * bgworker/README.md, "cancel".
+	 * bgworker/README.md, "Cancel".
 	 */
 	pg_atomic_uint32 fetch_epoch;
 	ConditionVariable fetch_done;
@@ -259,7 +259,7 @@ extern void acemq_wake_worker(AcemqSlot *slot);
 /*
  * The worker says goodbye to the broker and exits with 0.  One that has not
  * gone after ACEMQ_LEAVE_MS, because it is waiting for the broker, gets SIGTERM
- * from the launcher; that is a FATAL in the log.  Never raises an error.
+ * from the launcher or the session with the hold.  Never raises an error.
  */
 extern void acemq_ask_to_leave(AcemqSlot *slot);
 #define ACEMQ_LEAVE_MS 200

@@ -6,7 +6,7 @@
  * names and strings are copied into one piece of memory, each list of fields
  * into one of its own.
  *
- * May depend on: wire_fields.h, rabbit.h.
+ * May depend on: wire_headers.h, wire_fields.h, rabbit.h.
  */
 #include "wire_headers.h"
 
