@@ -122,7 +122,7 @@ sanitized_broker() {
 		test_failed_records.py::test_properties_that_close_the_channel test_scheduler.py::test_what_arrives
 		test_scheduler.py::test_malformed_messages test_claim_check.py)
 	[ "$long" = no ] || chosen=(.)
-	PG_CONFIG=$sanitized_config "$python" -m pytest -p no:cacheprovider --rootdir="$tree/test" -q \
+	PG_CONFIG=$sanitized_config "$python" -m pytest -p no:cacheprovider -p no:logging --rootdir="$tree/test" -q \
 		"${chosen[@]/#/$tree/test/broker/}"
 }
 
@@ -153,7 +153,7 @@ tier_pgtap() {
 pytest_tier() {
 	local options=(-n 2 --dist loadfile)
 	[ "$long" = no ] || options+=(--long)
-	"$python" -m pytest -p no:cacheprovider --rootdir="$tree/test" -q -ra --durations=5 "${options[@]}" "$tree/test/$1"
+	"$python" -m pytest -p no:cacheprovider -p no:logging --rootdir="$tree/test" -q -ra --durations=5 "${options[@]}" "$tree/test/$1"
 }
 
 tier_stores() {

@@ -228,9 +228,9 @@ class Broker:
         self.ctl("close_all_connections", "--global", reason)
 
     def set_max_message_size(self, size):
-        """Also for a running node."""
+        """Also for a running node; RabbitMQ 4 keeps it elsewhere than 3."""
         self.config["max_message_size"] = size
-        self.ctl("eval", f"application:set_env(rabbit, max_message_size, {int(size)}).")
+        self.ctl("eval", f"application:set_env(rabbit, max_message_size, {int(size)}), persistent_term:put(max_message_size, {int(size)}).")
 
     def log_text(self):
         return processes.tail(self.log, 10_000)
