@@ -7,7 +7,7 @@
 
 all_tiers=(layers format gcc clang unit fuzz sanitize regress pgtap stores broker faults lifecycle security monitoring docs release)
 # What another release of Debian may change, as far as there is time for it.
-platform_tiers=(gcc clang unit regress pgtap stores broker security)
+platform_tiers=(gcc clang unit regress pgtap stores broker security monitoring docs release)
 # These meet the installed library, which must be the one just built.
 server_tiers='regress|pgtap|stores|broker|faults|lifecycle|security|monitoring|docs|release'
 
