@@ -153,10 +153,13 @@ take_wake_up(Relay *relay)
 		if (!relay_may_run(relay))
 			relay->poll_at = Min(relay->poll_at, Max(relay->now, relay->fence_read_at + PAUSED_LOOK_MS * 1000));
 	}
-	if (pg_atomic_exchange_u32(&slot->retry_now, 0) != 0)
-		link_try_now(relay->link);
-
 	relay_take_late(relay);
+}
+
+void
+relay_try_now(Relay *relay)
+{
+	link_try_now(relay->link);
 }
 
 /* Also in the middle of a turn: see relay_fetch(). */

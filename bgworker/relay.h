@@ -23,6 +23,8 @@ extern Relay *relay_create(MemoryContext parent, AcemqSlot *slot);
 /* A bounded amount of work; true: call again at once. */
 extern bool relay_step(Relay *relay);
 extern void relay_config_changed(Relay *relay);
+/* Somebody may have mended what keeps it from connecting. */
+extern void relay_try_now(Relay *relay);
 
 /* A copy of another database has to keep away from the broker; whether it is one is not known at first. */
 extern bool relay_fence_known(Relay *relay);

@@ -149,6 +149,7 @@ relay_admit_row(void *arg, const OutboxRow *row)
 		return false;
 	state->due_done = row->not_before;
 	state->due_done_id = row->id;
+	state->lane_since = row_since(row);
 	return true;
 }
 

@@ -291,6 +291,7 @@ fetch_lanes(FetchState *state)
 		lane->big_waits = false;
 
 		state->lane = lane;
+		state->lane_since = 0;
 		if (lane->kind == LANE_ORDERING_KEY)
 		{
 			upto = last;
@@ -305,6 +306,8 @@ fetch_lanes(FetchState *state)
 			                           relay_admit_row, state);
 		}
 
+		/* What is still left came after what has been read. */
+		lane->left_since = Max(lane->left_since, state->lane_since);
 		/* A row that is not to be sent yet has held the lane: reading goes on from there later. */
 		if (lane->held)
 		{

@@ -147,6 +147,7 @@ struct Relay
 	int64 count_pending;
 	int64 count_retired;
 	uint64 count_changes; /* of the counters when the count began */
+	TimestampTz count_began_at;
 	TimestampTz count_again_at;
 
 	bool fence_known;
@@ -213,7 +214,8 @@ typedef struct FetchState
 	bool full;  /* memory is full: no more reading in this turn */
 	int offered;
 	int kept;
-	bool saw_dated; /* by a scan of ids: rows that are left to the scan by due times */
+	TimestampTz lane_since; /* SOURCE_LANE: of the last row dealt with */
+	bool saw_dated;         /* by a scan of ids: rows that are left to the scan by due times */
 
 	/* SOURCE_DUE: where the scan has come to, and the last row that need not be offered again. */
 	TimestampTz due_reached;

@@ -171,8 +171,12 @@ do_database_turn(void *arg)
 	DatabaseTurn *turn = arg;
 	Relay *relay = turn->relay;
 	Oid file;
+	int fence = store_fence();
 
-	relay->fence = store_fence();
+	/* A dump was restored here: rows came past outbox_add. */
+	if (relay->fence_known && fence != relay->fence && (fence == STORE_FOREIGN || relay->fence == STORE_FOREIGN))
+		pg_atomic_write_u32(&relay->slot->pending_approximate, 1);
+	relay->fence = fence;
 	relay->fence_known = true;
 	relay->fence_read_at = relay->now;
 	file = store_table_file();

@@ -10,6 +10,7 @@
  */
 #include "relay_internal.h"
 
+#include "lib/stringinfo.h"
 #include "utils/hsearch.h"
 #include "utils/timestamp.h"
 
@@ -51,21 +52,28 @@ relay_show_state(Relay *relay)
 }
 
 static char *
-held_text(const Lane *lane)
+held_text(const Lane *lane, int others)
 {
-	if (lane->held_until == PG_INT64_MAX)
-		return psprintf("lane \"%s\", message %s", lane->name, lane->held_message);
-	return psprintf("lane \"%s\", message %s, until %s", lane->name, lane->held_message,
-	                timestamptz_to_str(lane->held_until));
+	StringInfoData text;
+
+	initStringInfo(&text);
+	appendStringInfo(&text, "lane \"%s\", message %s", lane->name, lane->held_message);
+	if (lane->held_until != PG_INT64_MAX)
+		appendStringInfo(&text, ", until %s", timestamptz_to_str(lane->held_until));
+	if (others > 0)
+		appendStringInfo(&text, "; %d more %s held", others, others == 1 ? "lane is" : "lanes are");
+	return text.data;
 }
 
 /* The oldest row we know of, and the lane that has been held longest. */
 static void
 summarize(Relay *relay)
 {
-	TimestampTz oldest = relay->oldest_unread;
+	bool all_read = relay->caught_up && link_conn(relay->link) != NULL;
+	TimestampTz oldest = all_read ? 0 : relay->oldest_unread;
 	Lane *lane;
 	Lane *longest = NULL;
+	int nheld = 0;
 	HASH_SEQ_STATUS status;
 
 	relay->summary_at = relay->now + SUMMARY_EVERY_MS * INT64CONST(1000);
@@ -81,10 +89,11 @@ summarize(Relay *relay)
 		if (lane->left_from == 0)
 			continue;
 		oldest = oldest == 0 ? lane->left_since : Min(oldest, lane->left_since);
+		nheld += lane->held ? 1 : 0;
 		if (lane->held && (longest == NULL || lane->left_since < longest->left_since))
 			longest = lane;
 	}
 	pg_atomic_write_u64(&relay->slot->oldest, (uint64) oldest);
 	pg_atomic_write_u64(&relay->slot->held_since, longest ? (uint64) longest->left_since : 0);
-	acemq_slot_set_held_by(relay->slot, longest ? held_text(longest) : "");
+	acemq_slot_set_held_by(relay->slot, longest ? held_text(longest, nheld - 1) : "");
 }

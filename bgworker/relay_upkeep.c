@@ -12,12 +12,16 @@
 
 #include "access/twophase.h"
 #include "utils/hsearch.h"
+#include "utils/timestamp.h"
 
 #include "guc.h"
 #include "outbox_store.h"
 
-#define PURGE_BATCH 1000
-#define COUNT_STEP  50000
+/* Counting takes no more than a twentieth of the time. */
+#define COUNT_AGAIN_MS INT64CONST(10000)
+#define COUNT_PAUSE    20
+#define PURGE_BATCH    1000
+#define COUNT_STEP     50000
 
 static void count_step(Relay *relay);
 static bool count_looks_wrong(Relay *relay);
@@ -56,6 +60,8 @@ relay_upkeep(Relay *relay)
 		/* What was prepared at the last look, or since, may be committed now, with ids that the forward scan has passed. */
 		if (prepared || announced || relay->prepared_seen)
 		{
+			/* They were counted when they were prepared, and may be rolled back; what was counted in the table was without them. */
+			pg_atomic_write_u32(&relay->slot->pending_approximate, 1);
 			relay_sweep(relay);
 			relay->fetch_wanted = true;
 		}
@@ -87,6 +93,7 @@ count_step(Relay *relay)
 		if (pg_atomic_read_u32(&slot->pending_approximate) == 0 || relay->now < relay->count_again_at)
 			return;
 		relay->counting = true;
+		relay->count_began_at = relay->now;
 		relay->count_next = store_first_id(1);
 		relay->count_last = store_last_id();
 		relay->count_pending = relay->count_retired = 0;
@@ -107,14 +114,15 @@ count_step(Relay *relay)
 		return;
 	}
 	relay->counting = false;
-	relay->count_again_at = relay->now + 10 * USECS_PER_SEC;
+	relay->count_again_at =
+	    relay->now + Max(COUNT_AGAIN_MS * 1000, COUNT_PAUSE * (GetCurrentTimestamp() - relay->count_began_at));
 	pg_atomic_write_u64(&slot->pending, (uint64) relay->count_pending);
 	pg_atomic_write_u64(&slot->retired, (uint64) relay->count_retired);
 	if (relay->count_changes == count_changes(relay))
 		pg_atomic_write_u32(&slot->pending_approximate, 0);
 }
 
-/* Rows of prepared transactions, and rows that came past outbox_add, leave without having been counted. */
+/* Rows that came past outbox_add come and leave without having been counted. */
 static bool
 count_looks_wrong(Relay *relay)
 {
@@ -122,7 +130,8 @@ count_looks_wrong(Relay *relay)
 	bool nothing_left = relay->caught_up && relay->nrows == 0 && relay->nranges == 0 && relay->sweep_from == 0 &&
 	                    relay->next_due == 0 && hash_get_num_entries(relay->lanes->lanes) == 0;
 
-	return pending < 0 || (nothing_left && pending > 0 && relay->fence == STORE_OWN && !relay->fetch_wanted);
+	return pending < 0 || (pending == 0 && relay->oldest_unread != 0) ||
+	       (nothing_left && pending > 0 && relay->fence == STORE_OWN && !relay->fetch_wanted);
 }
 
 static uint64

@@ -218,6 +218,13 @@ scheduler_config_changed(Scheduler *scheduler)
 	link_reread_settings(scheduler->link);
 }
 
+/* What delay_reconnect() wants is waited for all the same: the relay would wait with us. */
+void
+scheduler_try_now(Scheduler *scheduler)
+{
+	link_try_now(scheduler->link);
+}
+
 /* ---- the turn with a connection ---- */
 
 static bool

@@ -32,6 +32,8 @@ extern Scheduler *scheduler_create(MemoryContext parent, AcemqSlot *slot);
 /* A bounded amount of work; true: call again at once. */
 extern bool scheduler_step(Scheduler *scheduler, SchedulerPermission permission);
 extern void scheduler_config_changed(Scheduler *scheduler);
+/* Somebody may have mended what keeps it from connecting. */
+extern void scheduler_try_now(Scheduler *scheduler);
 
 /* What to wait for: PGINVALID_SOCKET for none, 0 for no deadline. */
 extern pgsocket scheduler_socket(Scheduler *scheduler);

@@ -30,6 +30,7 @@
 #define CONSUMED_WELL_MS     10000
 #define HUNG_MS              INT64CONST(300000)
 #define REFUSED_MS           INT64CONST(60000)
+#define FOUND_TOLD           2
 #define REPLY_ACCESS_REFUSED 403
 #define REPLY_PRECONDITION   406
 
@@ -41,6 +42,7 @@
 static bool pass_is_due(Scheduler *scheduler);
 static void begin_pass(Scheduler *scheduler);
 static void end_pass(Scheduler *scheduler);
+static void note_found(Scheduler *scheduler, const char *what);
 static bool take_step(Scheduler *scheduler);
 static int queue_of_step(int step);
 static bool is_left_out(Scheduler *scheduler, int step);
@@ -114,6 +116,8 @@ end_pass(Scheduler *scheduler)
 	pg_atomic_write_u32(&scheduler->slot->rungs_differ, scheduler->rungs_differ);
 	if (scheduler->declare_again)
 		scheduler->declare_at = 0;
+	if (scheduler->nfound > FOUND_TOLD)
+		appendStringInfo(&scheduler->found, "; and %d more", scheduler->nfound - FOUND_TOLD);
 
 	if (strncmp(scheduler->ladder_problem, scheduler->found.data, sizeof(scheduler->ladder_problem) - 1) != 0)
 	{
@@ -125,6 +129,15 @@ end_pass(Scheduler *scheduler)
 	}
 	pg_atomic_write_u32(&scheduler->slot->ladder_problems, scheduler->nfound);
 	pg_atomic_write_u64(&scheduler->slot->ladder_seen_at, (uint64) scheduler->now);
+}
+
+/* More of them have the same cause, as a rule. */
+static void
+note_found(Scheduler *scheduler, const char *what)
+{
+	if (scheduler->nfound < FOUND_TOLD)
+		appendStringInfo(&scheduler->found, "%s%s", scheduler->nfound > 0 ? "; " : "", what);
+	scheduler->nfound++;
 }
 
 static bool
@@ -199,8 +212,7 @@ is_left_out(Scheduler *scheduler, int step)
 		return true; /* has been told of already */
 	if (queue > 0)
 		scheduler->rungs_differ_found |= 1u << (queue - 1);
-	appendStringInfo(&scheduler->found, "%squeue %s does not answer", scheduler->nfound++ > 0 ? "; " : "",
-	                 queue_name(queue));
+	note_found(scheduler, psprintf("queue %s does not answer", queue_name(queue)));
 	return true;
 }
 
@@ -301,8 +313,8 @@ note_denial(Scheduler *scheduler, int step, const BrokerDenial *denial)
 
 	if (denial->code == REPLY_PRECONDITION && queue > 0 && step != STEP_LOOK)
 		scheduler->rungs_differ_found |= 1u << (queue - 1);
-	appendStringInfo(&scheduler->found, "%s%s %s %s: %s", scheduler->nfound++ > 0 ? "; " : "",
-	                 step == STEP_EXCHANGE ? "exchange" : "queue", name, verdict, denial->text);
+	note_found(scheduler,
+	           psprintf("%s %s %s: %s", step == STEP_EXCHANGE ? "exchange" : "queue", name, verdict, denial->text));
 }
 
 /* ---- the consumer ---- */

@@ -181,6 +181,11 @@ serve(AcemqSlot *slot)
 			relay_config_changed(relay);
 			scheduler_config_changed(scheduler);
 		}
+		if (pg_atomic_exchange_u32(&slot->retry_now, 0) != 0)
+		{
+			relay_try_now(relay);
+			scheduler_try_now(scheduler);
+		}
 		housekeeping_step();
 		more = relay_step(relay);
 		more |= scheduler_step(scheduler, may_talk_to_broker(relay));

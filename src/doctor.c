@@ -102,7 +102,7 @@ check_identity(Doctor *doctor)
 
 	doctor_report(doctor, "identity", !identity.fenced,
 	              identity.fenced ? "fenced: this is a copy of another database" : "this database may relay",
-	              "Call acemq.relay_resume() if this copy may send messages.");
+	              "Call acemq.relay_resume() if this copy may send messages; leave it alone if it is for tests.");
 	doctor_report(doctor, "not paused", !identity.paused,
 	              identity.paused ? "relaying is paused" : "relaying is not paused", "Call acemq.relay_resume().");
 }

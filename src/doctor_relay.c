@@ -25,7 +25,8 @@ check_preloaded(Doctor *doctor)
 	bool preloaded = acemq_shared != NULL;
 
 	doctor_report(doctor, "library preloaded", preloaded, preloaded ? "yes" : "no: nothing relays",
-	              "Add acemq to shared_preload_libraries and restart the server.");
+	              "Add acemq to shared_preload_libraries and restart the server.  Until then any role can read "
+	              "acemq.url with SHOW, the password too.");
 	return preloaded;
 }
 
@@ -116,10 +117,12 @@ trouble_of_connection(AcemqSlot *slot)
 			                 "acemq.outbox_sweep() is called.",
 			                 true};
 		case ACEMQ_CONNECT_UNREACHABLE:
-			return (Trouble){"the broker cannot be reached",
-			                 "See whether it runs, and whether this server gets to the host and port of acemq.url; the "
-			                 "worker goes on trying by itself.",
-			                 true};
+			return (Trouble){
+			    "the broker cannot be reached",
+			    "See whether it runs, and whether this server gets to the host and port of acemq.url; what "
+			    "answers without letting the worker in may be no AMQP broker, or expect TLS (amqps://).  The "
+			    "worker goes on trying by itself.",
+			    true};
 		case ACEMQ_CONNECT_FINE:
 			break;
 	}
@@ -142,8 +145,9 @@ trouble_of(AcemqSlot *slot, AcemqState state)
 				return (Trouble){"not connected: acemq.relay is off", "See the check \"relay on\".", false};
 			return (Trouble){"not connected: relaying is paused", "Call acemq.relay_resume().", false};
 		case ACEMQ_STATE_FENCED:
-			return (Trouble){"not connected: this database is a copy of another one",
-			                 "Call acemq.relay_resume() if this copy may send messages.", false};
+			return (Trouble){
+			    "not connected: this database is a copy of another one",
+			    "Call acemq.relay_resume() if this copy may send messages; leave it alone if it is for tests.", false};
 		case ACEMQ_STATE_NEEDS_RESTART:
 			return (Trouble){"not connected: library and extension do not fit", "See the check of the versions.",
 			                 false};
@@ -159,18 +163,22 @@ static void
 check_broker(Doctor *doctor, AcemqSlot *slot, const SlotTexts *texts)
 {
 	AcemqState state = (AcemqState) pg_atomic_read_u32(&slot->state);
-	char *since = pstrdup(timestamptz_to_str((TimestampTz) pg_atomic_read_u64(&slot->state_since)));
+	const char *name = acemq_state_name(state);
+	TimestampTz since = (TimestampTz) pg_atomic_read_u64(&slot->state_since);
 	Trouble trouble;
 	char *detail;
 
+	/* Before the first worker there is no time. */
+	if (since != 0)
+		name = psprintf("%s since %s", name, timestamptz_to_str(since));
+
 	if (state == ACEMQ_STATE_RELAYING || state == ACEMQ_STATE_IDLE)
 	{
-		doctor_report(doctor, "broker", true,
-		              psprintf("%s, %s since %s", texts->broker, acemq_state_name(state), since), NULL);
+		doctor_report(doctor, "broker", true, psprintf("%s, %s", texts->broker, name), NULL);
 		return;
 	}
 	trouble = trouble_of(slot, state);
-	detail = psprintf("%s; %s since %s", trouble.what, acemq_state_name(state), since);
+	detail = psprintf("%s; %s", trouble.what, name);
 	if (trouble.by_broker && texts->connection_error_at != 0)
 		detail =
 		    psprintf("%s; at %s: %s", detail, timestamptz_to_str(texts->connection_error_at), texts->connection_error);
@@ -183,9 +191,10 @@ check_backlog(Doctor *doctor, AcemqSlot *slot)
 	TimestampTz oldest = (TimestampTz) pg_atomic_read_u64(&slot->oldest);
 	TimestampTz now = GetCurrentTimestamp();
 	int64 pending = Max((int64) pg_atomic_read_u64(&slot->pending), 0);
+	bool approximate = pg_atomic_read_u32(&slot->pending_approximate) != 0;
 	bool old = oldest != 0 && TimestampDifferenceExceeds(oldest, now, OLD_ROW_MS);
-	char *detail = psprintf("%s%s %s waiting", pg_atomic_read_u32(&slot->pending_approximate) ? "about " : "",
-	                        doctor_count_messages(pending), pending == 1 ? "is" : "are");
+	char *detail = psprintf("%s%s %s waiting", approximate ? "about " : "", doctor_count_messages(pending),
+	                        pending == 1 ? "is" : "are");
 
 	if (oldest != 0)
 		detail = psprintf("%s, the oldest since %s", detail, timestamptz_to_str(oldest));
@@ -207,7 +216,8 @@ check_held_lanes(Doctor *doctor, const SlotTexts *texts)
 	bool held = texts->held_by[0] != '\0';
 
 	doctor_report(doctor, "held lanes", !held, held ? texts->held_by : "none",
-	              "See acemq.outbox_pending: that message is tried again by itself.  Once the cause is mended, "
+	              "See acemq.outbox_pending, which has each message's last error: it is tried again by itself.  Once "
+	              "the cause is mended, "
 	              "acemq.outbox_release() tries it at once; acemq.outbox_cancel() gives it up.");
 }
 

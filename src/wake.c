@@ -139,6 +139,17 @@ wake_report_late(int64 id)
 }
 
 static void
+count_level(AcemqSlot *slot, const WakeLevel *level)
+{
+	if (level->added > 0)
+		pg_atomic_fetch_add_u64(&slot->added, level->added);
+	if (level->added + level->pending != 0)
+		pg_atomic_fetch_add_u64(&slot->pending, level->added + level->pending);
+	if (level->retired != 0)
+		pg_atomic_fetch_add_u64(&slot->retired, level->retired);
+}
+
+static void
 tell_worker(const WakeLevel *level)
 {
 	AcemqSlot *slot = acemq_my_slot();
@@ -147,28 +158,27 @@ tell_worker(const WakeLevel *level)
 		return;
 
 	if (level->added > 0)
-	{
 		report_late(slot, level);
-		pg_atomic_fetch_add_u64(&slot->added, level->added);
-	}
 	if (level->nfreed > 0)
 		report_freed(slot, level);
-	if (level->added + level->pending != 0)
-		pg_atomic_fetch_add_u64(&slot->pending, level->added + level->pending);
-	if (level->retired != 0)
-		pg_atomic_fetch_add_u64(&slot->retired, level->retired);
+	count_level(slot, level);
 	if (level->added > 0 || level->nfreed > 0 || level->wake_worker)
 		acemq_wake_worker(slot);
 }
 
-/* Another backend will commit the rows and know nothing of them: the worker has to look for itself. */
+/*
+ * Another backend will commit the rows and know nothing of them: the worker has
+ * to look for itself.  They are counted now, as if that were certain; the worker
+ * counts again when no prepared transaction is left.
+ */
 static void
-announce_prepared(void)
+announce_prepared(const WakeLevel *level)
 {
 	AcemqSlot *slot = acemq_my_slot();
 
 	if (slot == NULL || slot->database != MyDatabaseId)
 		return;
+	count_level(slot, level);
 	pg_atomic_write_u32(&slot->prepared, 1);
 	acemq_wake_worker(slot);
 }
@@ -191,8 +201,8 @@ at_transaction_end(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_PREPARE:
 			levels = NULL;
-			if (level != NULL && level->added > 0)
-				announce_prepared();
+			if (level != NULL && (level->added > 0 || level->pending != 0 || level->retired != 0))
+				announce_prepared(level);
 			break;
 		case XACT_EVENT_ABORT:
 			levels = NULL;

@@ -130,6 +130,7 @@ broker_login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptio
 {
 	amqp_rpc_reply_t reply;
 	GuardOutcome outcome;
+	char what[ACEMQ_ERROR_TEXT];
 	char text[ACEMQ_ERROR_TEXT];
 
 	set_timeouts(conn, options);
@@ -149,6 +150,7 @@ broker_login(BrokerConn *conn, const BrokerEndpoint *endpoint, const BrokerOptio
 		                   "could not log in to %s: the broker does not offer this way of logging in",
 		                   broker_endpoint_text(endpoint));
 
-	conn_describe_failure(text, sizeof(text), reply.library_error, outcome, "log in", options->connect_timeout_ms);
-	return broker_fail(error, BROKER_UNREACHABLE, "%s (%s)", text, broker_endpoint_text(endpoint));
+	snprintf(what, sizeof(what), "log in to %s", broker_endpoint_text(endpoint));
+	conn_describe_failure(text, sizeof(text), reply.library_error, outcome, what, options->connect_timeout_ms);
+	return broker_fail(error, BROKER_UNREACHABLE, "%s", text);
 }

@@ -163,6 +163,74 @@ def test_held_lane(db, queue):
     assert report(db)["backlog"][1].startswith(("1 message is waiting", "about 1 message is waiting"))
 
 
+def test_two_held_lanes(db, queue):
+    db.sql(f'ALTER DATABASE "{db.name}" SET acemq.retry_delay = \'1h\'')
+    db.sql(f'ALTER DATABASE "{db.name}" SET acemq.retry_delay_max = \'1h\'')
+    db.sql("SELECT acemq.worker_restart()")
+    db.await_state("idle", "relaying")
+    db.sql("SELECT acemq.outbox_add(exchange, 'k', '1') FROM (VALUES ('nowhere'), ('elsewhere')) v (exchange)")
+    await_until(lambda: "1 more lane is held" in report(db)["held lanes"][1], 15, lambda: str(report(db)["held lanes"]))
+
+
+def test_a_file_is_mended(db, queue, cluster, broker):
+    """outbox_sweep() has both connections tried again: neither waits for the half minute that a bad setting costs."""
+    path = cluster.secret_file("mended", broker.password + "\n")
+    os.chmod(path, 0o644)
+    db.sql(f'ALTER DATABASE "{db.name}" SET acemq.password_file = %s', (path,))
+    db.sql("SELECT acemq.worker_restart()")
+    await_until(lambda: "acemq.password_file must be" in (db.status()["scheduler_problem"] or ""), 15, lambda: str(db.status()))
+    await_until(lambda: "acemq.password_file must be" in report(db)["broker"][1], 15, lambda: str(report(db)["broker"]))
+    os.chmod(path, 0o600)
+    db.sql("SELECT acemq.outbox_sweep()")
+    db.await_state("idle", "relaying", timeout=5)
+    await_until(lambda: db.status()["scheduler"] == "consuming", 5, lambda: str(db.status()))
+
+
+def test_nobody_is_told_of_a_row_that_is_sent(db, queue):
+    """The age of the oldest row goes with the row, also of one that waited while relaying was paused."""
+    db.sql("SELECT acemq.relay_pause()")
+    db.await_state("paused")
+    db.sql("SELECT acemq.outbox_add('orders', 'k', '1')")
+    await_until(lambda: db.status()["oldest_age"] is not None, what="status tells of the row")
+    db.sql("SELECT acemq.relay_resume()")
+    seen = await_until(lambda: (lambda now: now if now["pending"] == 0 else None)(db.status()), what="the row is sent")
+    if seen["oldest_age"] is not None:  # a moment between two counters
+        await_until(lambda: db.status()["oldest_age"] is None, 0.4, "nothing waits any more")
+    assert report(db)["backlog"][:2] == (True, "0 messages are waiting")
+
+
+def test_rows_that_came_past_outbox_add(db, queue):
+    """As pg_restore brings them, while relaying is paused: they are counted all the same."""
+    db.sql("SELECT acemq.relay_pause()")
+    db.await_state("paused")
+    db.sql("INSERT INTO acemq.outbox (message_id, exchange, routing_key, body, content_type)"
+           " SELECT 'restored-' || n, 'orders', 'k', '1', 'application/json' FROM generate_series(1, 7) n")
+    await_until(lambda: (db.status()["pending"], db.status()["pending_approximate"]) == (7, False), 40, lambda: str(db.status()))
+
+
+def test_no_rights_to_the_ladder(db, queue, broker):
+    """Told once, with what to do; not for each of its objects."""
+    broker.ctl("add_user", "plain", "pass")
+    broker.ctl("set_permissions", "-p", db.vhost.name, "plain", "", ".*", "")
+    try:
+        db.sql(f'ALTER DATABASE "{db.name}" SET acemq.password_file = %s', (db.cluster.secret_file("plain", "pass\n"),))
+        db.sql(f'ALTER DATABASE "{db.name}" SET acemq.url = \'amqp://plain@127.0.0.1:{broker.port}/{db.vhost.name}\'')
+        db.sql("SELECT acemq.worker_restart()")
+        await_until(lambda: "; and " in report(db)["ladder"][1], 15, lambda: str(report(db)["ladder"]))
+        findings = report(db)
+        assert "acemq.scheduler = off" in findings["ladder"][2] and findings["ladder"][1].count("403") <= 3
+        assert "403" not in findings["scheduler"][1] and "ladder" in findings["scheduler"][2]
+    finally:
+        broker.ctl("delete_user", "plain")
+
+
+def test_right_after_create_extension(cluster):
+    with cluster.database("new") as new:
+        new.sql("DROP EXTENSION acemq")
+        new.sql("CREATE EXTENSION acemq")
+        assert [detail for _, detail, _ in report(new).values() if "2000-01-01" in detail] == []
+
+
 def test_the_limit_of_databases():
     with Cluster({"acemq.max_databases": 1}) as cluster, cluster.database("first") as first:
         await_until(lambda: first.status()["worker_pid"], what="the first one is served")

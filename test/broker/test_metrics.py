@@ -1,6 +1,7 @@
 """acemq.metrics: the numbers are those of what happened."""
 
 import contextlib
+import time
 
 import pytest
 
@@ -78,6 +79,25 @@ def test_lag(db, queue):
     for quantile in ("p50", "p95", "p99"):
         assert 1 < metric(db, f"acemq.outbox.lag.{quantile}") < 60
     await_metric(db, "acemq.outbox.oldest.age", lambda age: age == 0)
+
+
+def test_oldest_age_under_constant_load(db, queue):
+    """A lane that is never empty has no old row: the age is that of what waits, not of the time since it was empty."""
+    for name, value in (("max_in_flight", "4"), ("max_in_flight_bytes", "64kB")):
+        db.sql(f"ALTER DATABASE \"{db.name}\" SET acemq.{name} = '{value}'")
+    db.sql("SELECT acemq.worker_restart()")
+    db.await_state("idle", "relaying")
+    begun, wrong = time.monotonic(), []
+    while time.monotonic() < begun + 10:
+        if db.status()["pending"] < 2000:
+            db.sql("SELECT count(acemq.outbox_add('orders', 'order.k', to_json(repeat('x', 300))::text)) FROM generate_series(1, 1000)")
+        ((shown, real),) = db.sql("SELECT extract(epoch FROM oldest_age)::float,"
+                                  " (SELECT extract(epoch FROM clock_timestamp() - min(created_at))::float FROM acemq.outbox) FROM acemq.status")
+        if shown is not None and shown > (real or 0) + 2.5:
+            wrong.append((shown, real))
+    assert db.status()["published"] > 2000 and not wrong, wrong[-3:]
+    db.sql(f'ALTER DATABASE "{db.name}" RESET acemq.max_in_flight')
+    db.sql("SELECT acemq.worker_restart()")
 
 
 def test_more_destinations_than_there_is_room_for(db, queue):

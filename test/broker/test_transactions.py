@@ -158,6 +158,30 @@ def test_prepared_transactions(broker):
             assert vhost.get(queue, 30).properties.message_id == quick
 
 
+def test_prepared_transactions_are_counted(db, queue):
+    """`pending` does not sink below what waits, however many were committed by COMMIT PREPARED; one rolled back is taken off."""
+    for n in range(30):
+        with db.connect(autocommit=True) as connection, connection.cursor() as cursor:
+            cursor.execute("BEGIN")
+            add(cursor, None)
+            cursor.execute(f"PREPARE TRANSACTION 'counted-{n}'")
+            cursor.execute(f"COMMIT PREPARED 'counted-{n}'")
+        connection.close()
+        if n == 20:
+            db.sql("SELECT acemq.outbox_sweep()")
+            db.sql("SELECT acemq.relay_pause()")
+            db.await_state("paused")
+    assert db.status()["pending"] == 9
+    with db.connect(autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+        add(cursor, None)
+        cursor.execute("PREPARE TRANSACTION 'undone'")
+        assert db.status()["pending"] == 10
+        cursor.execute("ROLLBACK PREPARED 'undone'")
+    connection.close()
+    await_until(lambda: (db.status()["pending"], db.status()["pending_approximate"]) == (9, False), 60, lambda: str(db.status()))
+
+
 def test_serializable_and_read_only(db, queue):
     """Works at every isolation level; a read-only transaction is told so."""
     for level in ("REPEATABLE READ", "SERIALIZABLE"):
