@@ -4,8 +4,9 @@
  *		relay_fetch.c and relay_admit.c (table -> memory), relay_memory.c (what is
  *		held), relay_publish.c (memory -> broker), relay_pace.c (how much of it at a time),
  *		relay_outcome.c (what the broker said), relay_settle.c (memory -> table),
- *		relay_holders.c (lanes whose failed row is gone),
- *		relay_ladder.c (rows that wait in the broker).
+ *		relay_holders.c (lanes whose failed row is gone), relay_trust.c (which
+ *		destinations share a channel), relay_ladder.c (rows that wait in the broker),
+ *		relay_upkeep.c (purging, counting), relay_state.c (what status shows).
  *
  * This is the only place where a row meets a message.
  * May depend on: relay.h, outbox_row.h, lanes.h, link.h, src/shmem.h.
@@ -123,6 +124,8 @@ struct Relay
 	int64 poll_delay_ms;
 	TimestampTz sweep_at;
 	bool prepared_seen;       /* a prepared transaction existed at the last poll */
+	bool prepared_known;      /* there was a first look */
+	bool prepared_rows;       /* of one that may still be prepared rows are counted already */
 	TimestampTz unblocked_at; /* confirm deadlines count from here at the earliest */
 	TimestampTz upkeep_at;    /* purge, prepared transactions, oldest row, counting */
 	bool purge_all;           /* after a start or a reload: rows that an earlier acemq.outbox_retention has kept */

@@ -184,6 +184,9 @@ do_database_turn(void *arg)
 	relay->table_file = file;
 	if (turn->start_over)
 		return;
+	/* First, since it counts rows: what this turn removes is taken off when it is committed. */
+	if (turn->upkeep)
+		turn->purged = relay_upkeep(relay);
 	if (turn->settle)
 	{
 		KILL_POINT(RELAY_SETTLING);
@@ -191,8 +194,6 @@ do_database_turn(void *arg)
 		KILL_POINT(RELAY_DELETED);
 	}
 	write_failures(turn);
-	if (turn->upkeep)
-		turn->purged = relay_upkeep(relay);
 	relay_look_at_holders(relay, turn->upkeep);
 	if (turn->fetch && relay->fence == STORE_OWN)
 	{

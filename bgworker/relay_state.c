@@ -57,11 +57,11 @@ held_text(const Lane *lane, int others)
 	StringInfoData text;
 
 	initStringInfo(&text);
+	if (others > 0)
+		appendStringInfo(&text, "%d lanes are held, the longest: ", others + 1);
 	appendStringInfo(&text, "lane \"%s\", message %s", lane->name, lane->held_message);
 	if (lane->held_until != PG_INT64_MAX)
 		appendStringInfo(&text, ", until %s", timestamptz_to_str(lane->held_until));
-	if (others > 0)
-		appendStringInfo(&text, "; %d more %s held", others, others == 1 ? "lane is" : "lanes are");
 	return text.data;
 }
 

@@ -18,11 +18,13 @@
 #include "outbox_store.h"
 
 /* Counting takes no more than a twentieth of the time. */
-#define COUNT_AGAIN_MS INT64CONST(10000)
-#define COUNT_PAUSE    20
-#define PURGE_BATCH    1000
-#define COUNT_STEP     50000
+#define COUNT_AGAIN_MS    INT64CONST(10000)
+#define COUNT_PAUSE       20
+#define COUNT_PREPARED_MS INT64CONST(600000)
+#define PURGE_BATCH       1000
+#define COUNT_STEP        50000
 
+static void look_for_prepared(Relay *relay);
 static void count_step(Relay *relay);
 static bool count_looks_wrong(Relay *relay);
 static uint64 count_changes(Relay *relay);
@@ -53,24 +55,53 @@ relay_upkeep(Relay *relay)
 	}
 	relay->oldest_unread = relay->caught_up && link_conn(relay->link) ? 0 : oldest_unread(relay);
 	if (max_prepared_xacts > 0)
-	{
-		bool announced = pg_atomic_exchange_u32(&relay->slot->prepared, 0) != 0;
-		bool prepared = store_prepared_exists();
-
-		/* What was prepared at the last look, or since, may be committed now, with ids that the forward scan has passed. */
-		if (prepared || announced || relay->prepared_seen)
-		{
-			/* They were counted when they were prepared, and may be rolled back; what was counted in the table was without them. */
-			pg_atomic_write_u32(&relay->slot->pending_approximate, 1);
-			relay_sweep(relay);
-			relay->fetch_wanted = true;
-		}
-		relay->prepared_seen = prepared || announced;
-	}
+		look_for_prepared(relay);
 	count_step(relay);
 	if (relay->upkeep_more)
 		relay->upkeep_at = relay->now;
 	return purged;
+}
+
+/*
+ * Rows of a prepared transaction were counted at its PREPARE, as if it were to
+ * be committed for certain; a count of the table cannot see them.  So there is
+ * none, as a rule, until no transaction is prepared any more, and then there is.
+ */
+static void
+look_for_prepared(Relay *relay)
+{
+	bool announced = pg_atomic_exchange_u32(&relay->slot->prepared, 0) != 0;
+	bool prepared = store_prepared_exists();
+
+	/* What was prepared at the last look, or since, may be committed now, with ids that the forward scan has passed. */
+	if (prepared || announced || relay->prepared_seen)
+	{
+		relay_sweep(relay);
+		relay->fetch_wanted = true;
+	}
+	relay->prepared_seen = prepared || announced;
+
+	/* After a start nobody knows whose they are. */
+	relay->prepared_rows |= announced || (prepared && !relay->prepared_known);
+	relay->prepared_known = true;
+	if (relay->prepared_rows)
+		pg_atomic_write_u32(&relay->slot->pending_approximate, 1);
+	if (relay->prepared_rows && !prepared)
+	{
+		relay->prepared_rows = false;
+		relay->counting = false;
+	}
+}
+
+static bool
+may_count(Relay *relay)
+{
+	TimestampTz at = relay->count_again_at;
+
+	/* The first count after a start does not wait; later ones not for ever. */
+	if (relay->prepared_rows && at != 0)
+		at += COUNT_PREPARED_MS * 1000;
+	return relay->now >= at;
 }
 
 /*
@@ -90,7 +121,7 @@ count_step(Relay *relay)
 		pg_atomic_write_u32(&slot->pending_approximate, 1);
 	if (!relay->counting)
 	{
-		if (pg_atomic_read_u32(&slot->pending_approximate) == 0 || relay->now < relay->count_again_at)
+		if (pg_atomic_read_u32(&slot->pending_approximate) == 0 || !may_count(relay))
 			return;
 		relay->counting = true;
 		relay->count_began_at = relay->now;
@@ -118,7 +149,7 @@ count_step(Relay *relay)
 	    relay->now + Max(COUNT_AGAIN_MS * 1000, COUNT_PAUSE * (GetCurrentTimestamp() - relay->count_began_at));
 	pg_atomic_write_u64(&slot->pending, (uint64) relay->count_pending);
 	pg_atomic_write_u64(&slot->retired, (uint64) relay->count_retired);
-	if (relay->count_changes == count_changes(relay))
+	if (relay->count_changes == count_changes(relay) && !relay->prepared_rows)
 		pg_atomic_write_u32(&slot->pending_approximate, 0);
 }
 

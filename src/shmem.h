@@ -158,8 +158,8 @@ typedef struct AcemqSlot
 	ConditionVariable progress;           /* broadcast after every settle, failed attempt and change of state */
 	pg_atomic_uint32 state;               /* AcemqState */
 	pg_atomic_uint64 state_since;         /* TimestampTz */
-	pg_atomic_uint64 pending;             /* int64: committed rows neither sent nor retired */
-	pg_atomic_uint32 pending_approximate; /* 1 until counted after a start */
+	pg_atomic_uint64 pending;             /* int64: rows, committed or prepared, neither sent nor retired */
+	pg_atomic_uint32 pending_approximate; /* 1 until counted: after a start, or where rows came uncounted */
 	pg_atomic_uint64 retired;
 	pg_atomic_uint64 oldest; /* TimestampTz of the oldest unsent row the worker knows, 0: none */
 	pg_atomic_uint64 in_flight;

@@ -5,9 +5,9 @@
  *
  * The commit callback runs when the commit can no longer fail, so nothing in
  * it may: it writes to shared memory that is there already, and all memory it
- * needs was allocated when the rows were added.  Of a prepared transaction the
- * worker is only told that there is one, since another backend will commit it:
- * the worker's safety net finds those rows.
+ * needs was allocated when the rows were added.  A prepared transaction is
+ * counted, and the worker is told that there is one; another backend will commit
+ * it, so the worker's safety net finds its rows.
  *
  * May depend on: shmem.h.
  */

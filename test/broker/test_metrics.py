@@ -95,9 +95,7 @@ def test_oldest_age_under_constant_load(db, queue):
                                   " (SELECT extract(epoch FROM clock_timestamp() - min(created_at))::float FROM acemq.outbox) FROM acemq.status")
         if shown is not None and shown > (real or 0) + 2.5:
             wrong.append((shown, real))
-    assert db.status()["published"] > 2000 and not wrong, wrong[-3:]
-    db.sql(f'ALTER DATABASE "{db.name}" RESET acemq.max_in_flight')
-    db.sql("SELECT acemq.worker_restart()")
+    assert db.status()["published"] > 200 and not wrong, wrong[-3:]
 
 
 def test_more_destinations_than_there_is_room_for(db, queue):

@@ -171,12 +171,12 @@ def test_prepared_transactions_are_counted(db, queue):
             db.sql("SELECT acemq.outbox_sweep()")
             db.sql("SELECT acemq.relay_pause()")
             db.await_state("paused")
-    assert db.status()["pending"] == 9
+    await_until(lambda: db.status()["pending"] == 9, what=lambda: str(db.status()))
     with db.connect(autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute("BEGIN")
         add(cursor, None)
         cursor.execute("PREPARE TRANSACTION 'undone'")
-        assert db.status()["pending"] == 10
+        await_until(lambda: db.status()["pending"] == 10, what=lambda: str(db.status()))
         cursor.execute("ROLLBACK PREPARED 'undone'")
     connection.close()
     await_until(lambda: (db.status()["pending"], db.status()["pending_approximate"]) == (9, False), 60, lambda: str(db.status()))
