@@ -67,7 +67,7 @@ scheduler_create(MemoryContext parent, AcemqSlot *slot)
 	scheduler_ladder_reset(scheduler);
 	MemoryContextSwitchTo(caller);
 
-	acemq_slot_set_scheduler_state(slot, ACEMQ_SCHEDULER_OFF);
+	acemq_slot_set_scheduler_state(slot, acemq_scheduler ? ACEMQ_SCHEDULER_DISCONNECTED : ACEMQ_SCHEDULER_OFF);
 	acemq_slot_set_scheduler_problem(slot, "");
 	pg_atomic_write_u64(&slot->ladder_seen_at, 0);
 	pg_atomic_write_u32(&slot->rungs_differ, 0);
