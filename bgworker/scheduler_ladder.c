@@ -123,9 +123,12 @@ end_pass(Scheduler *scheduler)
 	{
 		strlcpy(scheduler->ladder_problem, scheduler->found.data, sizeof(scheduler->ladder_problem));
 		if (scheduler->nfound > 0)
-			ereport(WARNING,
-			        (errmsg("acemq: scheduler: %s", scheduler->ladder_problem),
-			         errhint("Delete a queue that differs once it is empty: it is declared again within seconds.")));
+			ereport(
+			    WARNING,
+			    (errmsg("acemq: scheduler: %s", scheduler->ladder_problem),
+			     errhint(
+			         "Delete a queue that differs once it is empty: it is declared again within seconds.  Where "
+			         "access is refused, give the user of acemq.url the permissions, or set acemq.scheduler = off.")));
 	}
 	pg_atomic_write_u32(&scheduler->slot->ladder_problems, scheduler->nfound);
 	pg_atomic_write_u64(&scheduler->slot->ladder_seen_at, (uint64) scheduler->now);
