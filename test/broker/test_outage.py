@@ -212,7 +212,7 @@ def test_many_keys_to_a_queue_that_never_confirms(db, broker, queue):
             while time.monotonic() < until:
                 late = {row[0] for row in db.sql("SELECT acemq.outbox_add('orders', 'k', '1')")}
                 await_until(lambda: late <= set(collector.ids), 10, "so is a later one")
-            assert db.status()["reconnects"] <= connections + 1
+            assert db.status()["reconnects"] <= connections + 2  # one for each of the two destinations
         assert db.value("SELECT max(attempts) FROM acemq.outbox") == 0
     with db.vhost.collect(stuck) as collector:
         await_until(lambda: slow <= set(collector.ids), 120, "the stuck lanes are through")
