@@ -45,7 +45,7 @@ struct Trust
 };
 
 static Trust *find_trust(Relay *relay, const OutboxRow *row, HASHACTION action);
-static void forget_old(Relay *relay, bool all_proven);
+static void forget_old(Relay *relay, bool for_room);
 
 void
 relay_trust_init(Relay *relay)
@@ -157,7 +157,7 @@ relay_trust(Relay *relay, const OutboxRow *row)
 		return;
 	}
 	if (hash_get_num_entries(relay->trust) >= TRUST_ENTRIES_MAX)
-		forget_old(relay, false);
+		forget_old(relay, true);
 	trust = find_trust(relay, row, HASH_ENTER);
 	if (!trust->proven)
 		lanes_resume_probes_of(relay->lanes, trust->hash[0], PG_INT32_MAX);
@@ -195,7 +195,7 @@ relay_trust_silent(Relay *relay, const OutboxRow *row)
 void
 relay_forget_trust(Relay *relay)
 {
-	forget_old(relay, true);
+	forget_old(relay, false);
 }
 
 /* How often a destination was silent in a row outlives a connection, which the silence may have cost. */
@@ -208,7 +208,7 @@ is_forgettable(Relay *relay, const Trust *trust, bool for_room)
 }
 
 static void
-forget_old(Relay *relay, bool all_proven)
+forget_old(Relay *relay, bool for_room)
 {
 	HASH_SEQ_STATUS status;
 	Trust *trust;
@@ -216,9 +216,9 @@ forget_old(Relay *relay, bool all_proven)
 	hash_seq_init(&status, relay->trust);
 	while ((trust = hash_seq_search(&status)) != NULL)
 	{
-		if (all_proven)
+		if (!for_room)
 			trust->proven = false;
-		if (is_forgettable(relay, trust, !all_proven))
+		if (is_forgettable(relay, trust, for_room))
 			hash_search(relay->trust, trust->hash, HASH_REMOVE, NULL);
 	}
 }
