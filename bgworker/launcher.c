@@ -13,7 +13,7 @@
  * and nothing harder, which the server would take for a crash.  When the launcher itself ends its workers go on, and the next
  * launcher adopts them.
  *
- * May depend on: databases.h, launch.h, slots.h, wait.h, src/shmem.h, session.h, src/guc.h.
+ * May depend on: databases.h, launch.h, session.h, slots.h, wait.h, src/shmem.h, src/guc.h.
  *
  *-------------------------------------------------------------------------
  */

@@ -104,6 +104,12 @@ relay_may_fetch(Relay *relay)
 }
 
 bool
+relay_has_read_all(Relay *relay)
+{
+	return relay->caught_up && link_conn(relay->link) != NULL;
+}
+
+bool
 relay_step(Relay *relay)
 {
 	bool polled;

@@ -165,6 +165,8 @@ struct Relay
 /* relay.c */
 extern bool relay_may_run(Relay *relay);
 extern bool relay_may_fetch(Relay *relay);
+/* No row waits in the table unread. */
+extern bool relay_has_read_all(Relay *relay);
 extern void relay_add_range(Relay *relay, int64 lo, int64 hi);
 extern void relay_note_locked(Relay *relay, int64 id);
 extern void relay_take_late(Relay *relay);

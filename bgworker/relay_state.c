@@ -69,8 +69,7 @@ held_text(const Lane *lane, int others)
 static void
 summarize(Relay *relay)
 {
-	bool all_read = relay->caught_up && link_conn(relay->link) != NULL;
-	TimestampTz oldest = all_read ? 0 : relay->oldest_unread;
+	TimestampTz oldest = relay_has_read_all(relay) ? 0 : relay->oldest_unread;
 	Lane *lane;
 	Lane *longest = NULL;
 	int nheld = 0;

@@ -53,7 +53,7 @@ relay_upkeep(Relay *relay)
 		/* Without retention there is nothing new to purge, once what an earlier setting has kept is gone. */
 		relay->purge_all = relay->upkeep_more;
 	}
-	relay->oldest_unread = relay->caught_up && link_conn(relay->link) ? 0 : oldest_unread(relay);
+	relay->oldest_unread = relay_has_read_all(relay) ? 0 : oldest_unread(relay);
 	if (max_prepared_xacts > 0)
 		look_for_prepared(relay);
 	count_step(relay);
